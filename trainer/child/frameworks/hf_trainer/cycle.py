@@ -86,8 +86,8 @@ def install_update(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: Tr
     trainer.add_callback(OptimizerPhase(meter))
     if accelerator.num_processes > 1:
         install_waits(module, accelerator, meter)
-    trainer.training_step = keeping(trainer.training_step, lambda loss, *_: seen.losses.append(loss))
-    trainer.log = keeping(trainer.log, lambda _, logs, *__: seen.logs.append(dict(logs)))
+    trainer.training_step = keeping(trainer.training_step, lambda loss, *_, **__: seen.losses.append(loss))
+    trainer.log = keeping(trainer.log, lambda _, logs, *__, **___: seen.logs.append(dict(logs)))
 
 
 def counting(compute_loss: Any, rollout: MeteredRollout) -> Any:
@@ -107,7 +107,7 @@ def keeping(call: Any, keep: Any) -> Any:
     @functools.wraps(call)
     def kept(*args: Any, **kwargs: Any) -> Any:
         result = call(*args, **kwargs)
-        keep(result, *args)
+        keep(result, *args, **kwargs)
         return result
 
     return kept
