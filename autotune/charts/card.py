@@ -46,7 +46,7 @@ class GainBar:
 
 
 def gain_bar(gain: Gain | None) -> GainBar | None:
-    """Places the gain's interval on a line a little wider than it and zero; ``None`` where it tells nothing."""
+    """Computes places on a line a little wider than the gain's interval and zero; ``None`` for a useless interval."""
     if gain is None:
         return None
     points = (gain.low, gain.value, gain.high)

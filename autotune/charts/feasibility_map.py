@@ -41,7 +41,7 @@ _GLYPHS = {mark.style: mark.glyph for mark in LEGEND}
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of the map: what is known of a pair of knob values, measured or predicted."""
+    """One cell of the map: the trials of a pair of knob values, or its prediction."""
 
     style: str
     """Of ``LEGEND``; of a prediction ``cell-ruled``, ``cell-likely`` or ``cell-unlikely``."""
@@ -51,12 +51,12 @@ class Cell:
 
 
 def pair_of(trial: Trial, across: str, up: str) -> Pair:
-    """The trial's values as text."""
+    """Returns the trial's values as text."""
     return knob_value(trial.configuration.get(across)), knob_value(trial.configuration.get(up))
 
 
 def values_of(knob: str, trials: Iterable[Trial], listed: Iterable[KnobValue] = ()) -> tuple[KnobValue | None, ...]:
-    """Tried and listed values, numbers growing, then words; of more than ``MOST_VALUES`` the tried ones first."""
+    """Returns tried and listed values, numbers first, growing; of more than ``MOST_VALUES`` the tried ones first."""
     tried = {knob_value(v): v for t in trials for v in [t.configuration.get(knob)]}
     every = {**tried, **{knob_value(v): v for v in listed if len(tried) < MOST_VALUES}}
     kept = dict(list(every.items())[:MOST_VALUES])
@@ -96,7 +96,7 @@ def feasibility_map(
 
 
 def cell(trials: Sequence[Trial], predicted: Cell | None) -> Cell:
-    """One cell of the map, from the pair's trials, or else from its prediction."""
+    """Returns one cell of the map, from the pair's trials, or else from its prediction."""
     if not trials:
         return predicted or Cell("cell-untried", "not tried")
     fitting = [t for t in trials if t.fits]

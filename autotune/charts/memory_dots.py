@@ -37,7 +37,7 @@ def by_phase(trial: Trial, pool: Pool) -> dict[str, int]:
 
 
 def memory(trials: Sequence[Trial], baseline: Configuration, capacity: Capacity, href: Href = nowhere) -> Chart:
-    """A line for each of the fastest trials and of the latest that ran out: a bar to its peak, a dot for each phase."""
+    """Draws the fastest trials and the latest that ran out: a bar to the peak, a dot for each phase."""
     pool = capacity.pool
     failed = [t for t in trials if t.outcome is not None and t.outcome.pool is pool and t.peak(pool) is not None][-3:]
     shown = [t for t in (*chosen(trials, baseline), *failed) if t.peak(pool) is not None]

@@ -43,7 +43,7 @@ class PanelCommand(TyperCommand):
 
 
 def takes(group: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """A command that is given a ``group``, a dataclass whose fields are annotated as Typer's parameters are."""
+    """Makes a command of a function of one dataclass, ``group``, whose fields are Typer's parameters."""
     hints = get_type_hints(group, include_extras=True)
 
     def parameter(name: str, default: Any) -> inspect.Parameter:

@@ -43,7 +43,7 @@ class Here:
         return self.settings.home
 
     def read(self, name: str | None) -> StudyReading:
-        """The study of that name or id, or the newest. Raises ``NotFoundError``."""
+        """Reads the study of that name or id, or the newest. Raises ``NotFoundError``."""
         return read_study(self.store, find_study(self.store, name))
 
     def trial(self, study: Study, trial: Trial) -> TrialReading:
@@ -53,7 +53,7 @@ class Here:
         return self.store.notes(study_id, number)
 
     def command(self, words: str) -> str:
-        """``autotune WORDS`` that reads from the same place."""
+        """Returns ``autotune WORDS`` that reads from the same place."""
         return command_line(words, self.settings)
 
 

@@ -73,7 +73,7 @@ class ExportOptions(SizedOptions):
 
 @takes(ExportOptions)
 def export(options: ExportOptions) -> None:
-    """Write the answer as your framework's own files.
+    """Writes the answer as your framework's own files.
 
     With `start --config` your own file is edited in place: only the knobs change, and the difference is shown. With
     --config here there is no study: your file with the knobs of --set, judged by the rules, measured by nobody. The
@@ -170,7 +170,7 @@ def _write_optuna(study: Study, trials: Sequence[Trial], file: Path, *, as_json:
 
 
 def _format(study: Study, chosen: str | None) -> str:
-    """The format's word: a figure holds for the framework it was measured in, so there is no other."""
+    """Returns the name of the format; raises ``UsageError`` for a framework without measurements."""
     own = SHORT.get(study.spec.framework, study.spec.framework)
     if chosen is not None and resolved(chosen) != study.spec.framework:
         raise UsageError(
@@ -181,7 +181,7 @@ def _format(study: Study, chosen: str | None) -> str:
 
 
 def choice_of(row: int, trial: int | None, native_only: bool) -> ExportChoice:
-    """The configuration that the options mean. Raises ``UsageError`` if they contradict."""
+    """Returns the configuration that the options choose. Raises ``UsageError`` if they contradict."""
     from autotune.recommendation.export import ExportChoice
 
     if trial is not None and native_only:

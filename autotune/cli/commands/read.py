@@ -46,7 +46,7 @@ class TrialOrder(StrEnum):
 def status(
     study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None, url: UrlOption = None
 ) -> None:
-    """How a study stands: budget, running trials, best so far.
+    """Shows how a study stands: budget, running trials, best so far.
 
     \b
     Examples:
@@ -120,7 +120,7 @@ def trials(
     home: HomeOption = None,
     url: UrlOption = None,
 ) -> None:
-    """All trials, best first, with only the knobs that differ.
+    """Lists all trials, best first, with the knobs that differ.
 
     \b
     Examples:
@@ -170,7 +170,7 @@ def best(
     home: HomeOption = None,
     url: UrlOption = None,
 ) -> None:
-    """The recommendation, or the best so far; it says which.
+    """Shows the recommendation, or the best so far, and says which.
 
     \b
     Examples:

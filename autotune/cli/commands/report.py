@@ -36,7 +36,7 @@ def report_command(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """A study as one file: answer, evidence, every trial.
+    """Writes a study as one file: answer, evidence, every trial.
 
     FILE.html is one page with the charts in it, that needs nothing else; any other name gives Markdown, and
     beside it a plot of the same name as .svg. The same study always gives the same text.
@@ -115,7 +115,7 @@ def _reasons(found: StudyReading) -> Why | None:
 
 
 def _legal(found: StudyReading) -> int:
-    """Legal combinations of the space."""
+    """Counts the legal combinations of the space."""
     from search_spaces.space import SearchSpace
 
     spec = found.study.spec

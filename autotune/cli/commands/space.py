@@ -1,4 +1,4 @@
-"""``autotune space``: what a search space holds, and what is legal of it on a machine."""
+"""``autotune space``: the knobs of a search space, and its legal combinations on a machine."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class SpaceQuestion:
 @app.command()
 @takes(ShowOptions)
 def show(options: ShowOptions) -> None:
-    """List the knobs of a space, and count legal combinations."""
+    """Lists the knobs of a space, and counts legal combinations."""
     name, found, left_out = space_for(framework_word(options.framework), options.space, options.gpus, options.nodes)
     needed = found.require.gpus or int(found.require.device == "cuda")
     options = replace(options, gpus=options.gpus or needed, nodes=max(options.nodes, found.require.nodes))
@@ -114,7 +114,7 @@ def show(options: ShowOptions) -> None:
 @app.command()
 @takes(CheckOptions)
 def check(options: CheckOptions) -> None:
-    """Say which rules forbid what, with the nearest legal values; exit 0 if something is legal, else 2."""
+    """Shows the rules that forbid a configuration, and the nearest legal values; exit 0 if one is legal, else 2."""
     given = _given(options)
     question = _question(options, given, options.rows_per_update)
     resources = replace(
@@ -170,7 +170,7 @@ def _check_space(name: str | None, question: SpaceQuestion, as_json: bool) -> bo
 
 
 def framework_word(word: str) -> str:
-    """The catalogue's name for ``word``. Raises ``UsageError`` naming those there are."""
+    """Returns the catalogue's name for ``word``. Raises ``UsageError`` with the known names."""
     name = resolved(word)
     if name not in FRAMEWORKS:
         raise UsageError(f"--framework {clean(name)}: expected one of {', '.join(FRAMEWORKS)}.")
@@ -197,7 +197,7 @@ def space_for(
 
 
 def _given(options: CheckOptions) -> dict[str, KnobValue]:
-    """Knobs of the command line. GPUs for a rollout server mean that there is one."""
+    """Returns the knobs of the command line. GPUs for a rollout server imply one."""
     from autotune.cli.commands.start_request import knobs_of
 
     values: dict[str, KnobValue] = {}
@@ -228,7 +228,7 @@ def _question(options: MachineOptions, given: Mapping[str, KnobValue], rows: int
 
 
 def _beside(space: SearchSpace, question: SpaceQuestion) -> Configuration:
-    """The baseline of a space nobody has run yet: what was given, on the space's fixed knobs and the defaults."""
+    """Completes the knobs to a baseline, by the space's fixed knobs and the defaults."""
     from autotune.specification.request import TRL_DEFAULT_MICRO_BATCH, default_group, default_micro_batch
 
     name = question.resources.framework

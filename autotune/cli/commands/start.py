@@ -40,7 +40,7 @@ Say = Callable[[str], None]
 
 @takes(StartOptions)
 def start(options: StartOptions) -> None:
-    """Search for the fastest configuration, and confirm it.
+    """Searches for the fastest configuration, and confirms it.
 
     Runs short real GRPO trials one after the other, or side by side: your baseline first, then proposals, then the
     winner next to the baseline. The same command again continues the study; more budget extends it.
@@ -92,7 +92,7 @@ def start(options: StartOptions) -> None:
 
 @contextmanager
 def _places(options: StartOptions, say: Say) -> Iterator[Spread | None]:
-    """Places of the Ray cluster, held while the block runs; ``None``: trials run on this machine."""
+    """Holds places of the Ray cluster while the block runs; yields ``None`` if trials run on this machine."""
     if options.ray is None:
         if options.nodes > 1:
             raise UsageError(f"--nodes {options.nodes}: name the Ray cluster of these nodes with --ray")
@@ -109,7 +109,7 @@ def _places(options: StartOptions, say: Say) -> Iterator[Spread | None]:
 
 @contextmanager
 def _page(settings: Settings, say: Say, *, wanted: bool, port: int | None) -> Iterator[Serving | None]:
-    """The study's page while the block runs; a port that was asked for and is taken is bad input."""
+    """Serves the study's page while the block runs. Raises ``UsageError`` if the named port is in use."""
     if not wanted:
         yield None
         return
@@ -194,7 +194,7 @@ def _end(settings: Settings, read: StudyReading, result: StudyResult, *, as_json
 
 
 def exit_code(result: StudyResult, stop: SignalStop) -> int:
-    """Exit code for a study that has ended (docs/decisions/0012-exit-codes.md)."""
+    """Returns the exit code for a study that has ended (docs/decisions/0012-exit-codes.md)."""
     if stop.preempted:
         return exit_codes.RUN_AGAIN
     if stop.signal is not None:

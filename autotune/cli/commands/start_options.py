@@ -1,4 +1,4 @@
-"""The options of ``start`` and ``sweep``, by what they are about."""
+"""The options of ``start``, by subject."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class FrameworkOptions:
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """The workload, the machine, and how trials are run and shown: the same for a search and a sweep."""
+    """The workload, the machine, and how trials run and are shown."""
 
     config: ConfigOption = None
     server: ServerOption = None

@@ -118,7 +118,7 @@ def config_request(
 
 
 def server_text(path: Path, framework: Integration, config: Path | None) -> str:
-    """The text of ``--server``. Raises ``UsageError`` where it is none, or would not be read."""
+    """Returns the text of ``--server``. Raises ``UsageError`` if there is none, or it is not used."""
     if not framework.takes_server or config is None:
         raise UsageError(
             "--server is the script that starts a rollout server beside a configuration of TRL, Open-R1 or ms-swift; "
@@ -128,7 +128,7 @@ def server_text(path: Path, framework: Integration, config: Path | None) -> str:
 
 
 def accelerate_text(path: Path, framework: Integration, config: Path | None) -> str:
-    """The text of ``--accelerate``. Raises ``UsageError`` where it is none, or would not be read."""
+    """Returns the text of ``--accelerate``. Raises ``UsageError`` if there is none, or it is not used."""
     if not framework.takes_accelerate or config is None:
         raise UsageError(
             "--accelerate is the file that `accelerate launch` is given beside a configuration of TRL or Open-R1; name "
@@ -153,7 +153,7 @@ def interpreter_asked(word: str | None, framework: Integration) -> str:
 
 
 def checkout_asked(word: str | None, folder: Path, framework: Integration) -> str:
-    """The folder of ``--openr1``. Raises ``UsageError`` where it is none, is lacking, or would not be used."""
+    """Returns the folder of ``--openr1``. Raises ``UsageError`` if it is not there, or not used."""
     if not framework.script:
         if word is not None:
             raise UsageError("--openr1 is the checkout that Open-R1's trials run from: --framework openr1")
@@ -187,7 +187,7 @@ def config_text(path: Path, option: str = "--config", patience_s: float = 10.0) 
 
 
 def knobs_of(words: Sequence[str]) -> dict[str, KnobValue]:
-    """The knobs of ``--set``. Raises ``UsageError`` for a word that is no ``KNOB=VALUE``, or no value of that knob."""
+    """Parses the knobs of ``--set``. Raises ``UsageError`` for a word that is no ``KNOB=VALUE``, or no legal value."""
     values: dict[str, KnobValue] = {}
     for word in words:
         knob, sign, text = word.partition("=")
@@ -201,13 +201,13 @@ def knobs_of(words: Sequence[str]) -> dict[str, KnobValue]:
 
 
 def bundled_model() -> str:
-    """The folder ``make start`` brings, if its variable names one."""
+    """Returns the folder ``make start`` brings, if its variable names one."""
     folder = os.environ.get(BUNDLED_VARIABLE, "").strip()
     return str(Path(os.path.expanduser(folder)).absolute()) if folder else ""
 
 
 def _limit(word: str | None, at_once: int) -> int | None:
-    """Bytes a trial may take; side by side each has a share of the machine's memory, where nothing else is said."""
+    """Returns the most bytes of a trial; by default trials side by side share the machine's memory."""
     if word is not None:
         size = parse_size(word)
         if size < 256 << 20:
@@ -217,5 +217,5 @@ def _limit(word: str | None, at_once: int) -> int | None:
 
 
 def notice_of(options: StudyOptions) -> Notice:
-    """The scheduler's notice of preemption that the options name. Raises ``UsageError``."""
+    """Returns the scheduler's notice of preemption that the options name. Raises ``UsageError``."""
     return Notice.of(parse_duration(options.grace), options.signal or ())

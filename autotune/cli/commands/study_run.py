@@ -1,4 +1,4 @@
-"""Shared code of ``start`` and ``sweep``: the study in the store, and how its run is shown."""
+"""The study of ``start`` in the store, and how its run is shown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OpenedStudy:
 def opened(
     settings: Settings, prepared: Prepared, notice: Notice, *, fork: bool = False, any_sampler: bool = False
 ) -> Iterator[OpenedStudy]:
-    """The prepared study, begun if it is not there; ``fork`` and ``any_sampler`` as of ``find_or_create``."""
+    """Opens the prepared study, or creates it; ``fork`` and ``any_sampler`` as of ``find_or_create``."""
     from autotune.wiring import check_machine, end_processes, find_or_create, open_store_for
 
     with stopping(console.say, notice) as stop, closing(open_store_for(settings, stop)) as store:
@@ -58,7 +58,7 @@ def say_busy() -> None:
 
 @contextmanager
 def shown(options: StudyOptions, study: Study, store: Store, limits: Budget, legal: int | None) -> Iterator[Observer]:
-    """An observer of the run, as the options ask for."""
+    """Yields the observer that shows the run: live table, lines, JSON records or nothing, by the options."""
     mode = choose_mode(json=options.as_json, live=not options.no_live, quiet=options.quiet)
     with observing(mode, begin(study, store.trials(study.id), limits, time.time(), legal=legal)) as observer:
         yield observer

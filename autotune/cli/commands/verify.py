@@ -1,4 +1,4 @@
-"""``autotune verify``: runs the exported command, and compares its tokens/hour with what the study states."""
+"""``autotune verify``: runs the exported command, and compares its tokens/hour with the stated ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def verify(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Run the exported command, and compare with the figure.
+    """Runs the exported command, and compares it with the figure.
 
     The time is taken from outside, between the lines the framework itself prints; the ratio is corrected for
     the lengths observed. Updates in which other programs took more than 5 % of the CPU do not count. Exit code 0:

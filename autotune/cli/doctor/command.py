@@ -1,4 +1,4 @@
-"""``autotune doctor``: what this machine has, what it lacks, and the command that mends it."""
+"""``autotune doctor``: checks of this machine, with the command that mends each finding."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class DoctorOptions(ConfigOptions):
 
 @takes(DoctorOptions)
 def doctor(options: DoctorOptions) -> None:
-    """What this machine lacks for a study, and what mends it.
+    """Checks this machine for a study, and tells how to mend it.
 
     With --config every fault of the configuration, each with its line and the nearest legal values. With --config,
     --reward or --task also whether the training interpreter can load those rewards and has the packages they and the
@@ -117,7 +117,7 @@ def doctor(options: DoctorOptions) -> None:
 
 
 def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool) -> None:
-    """Prints the findings and returns the exit code; ``machine`` are those that no other configuration mends."""
+    """Prints the findings and returns the exit code; no configuration mends a blocking one in ``machine``."""
     if as_json:
         console.document({"ok": not blocking(findings), "findings": [finding_json(f) for f in findings]})
     else:
@@ -127,7 +127,7 @@ def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool
 
 
 def _asked(options: DoctorOptions) -> Request | None:
-    """The request that ``start`` would get; ``None`` without a configuration. Raises ``UsageError``."""
+    """Returns the request that ``start`` would get; ``None`` without a configuration. Raises ``UsageError``."""
     if options.config is None:
         return None
     from autotune.cli.commands.start_request import paper_request
@@ -185,7 +185,7 @@ def rewards_of(
 
 
 def _is_on(value: Any) -> bool:
-    """Whether a key is given and not switched off; of a script a value is the list of its words."""
+    """Tells whether a key is set and not switched off; of a script a value is the list of its words."""
     words = value if isinstance(value, list) else [value]
     return bool(value) and [str(word).lower() for word in words] not in (["false"], ["none"])
 
@@ -252,7 +252,7 @@ def _training(python: str, wanted: TrainingNeeds | None, environment: Environmen
 
 
 def _there(framework: str, gpus: int | None) -> list[Finding]:
-    """Findings on this folder and machine that are particular to the framework."""
+    """Returns findings on this folder and machine that are particular to the framework."""
     from autotune.frameworks import framework_named
 
     named = framework_named(framework)
@@ -264,7 +264,7 @@ def _there(framework: str, gpus: int | None) -> list[Finding]:
 
 
 def _show_nodes(address: str, python: str, environment: Environment, as_json: bool) -> None:
-    """Findings on all nodes of a cluster, which are looked at in parallel."""
+    """Checks all nodes of a cluster in parallel, and prints the findings."""
     from autotune import wiring
     from autotune.cli.doctor.cluster_checks import NodeLook, look, side_by_side
 
@@ -283,12 +283,12 @@ def _driver() -> Sequence[Gpu]:
 
 
 def _visible() -> int:
-    """GPUs; 0 where they cannot be looked at."""
+    """Counts the GPUs; 0 where they cannot be read."""
     return len(_gpus())
 
 
 def _gpus() -> Sequence[Gpu]:
-    """None where they cannot be looked at."""
+    """Returns the GPUs; ``None`` where they cannot be read."""
     try:
         return _driver()
     except MachineError:

@@ -75,7 +75,7 @@ def _unfit(
     *,
     gpus: bool,
 ) -> Finding | None:
-    """The problem that keeps the interpreter from running or measuring trials; ``None`` if there is none."""
+    """Returns the problem that keeps the interpreter from running or measuring trials; ``None`` if there is none."""
     missing = environment.lacking(packages)
     if missing:
         text = f"{program} lacks {', '.join(each.name for each in missing)}"
@@ -97,7 +97,7 @@ def _unfit(
 
 
 def check_versions(packages: Mapping[str, str], window: Sequence[Requirement], pip: str) -> list[Finding]:
-    """One warning for what is installed and not known to lie inside the tested versions; nothing if all lies inside."""
+    """Warns of packages outside the tested versions."""
     there = {r: version for r in window if (version := packages.get(r.name.replace("-", "_")))}
     outside = [r for r, version in there.items() if not within(str(r.specifier), version)]
     if not outside:
@@ -108,7 +108,7 @@ def check_versions(packages: Mapping[str, str], window: Sequence[Requirement], p
 
 
 def tested(extra: str = TRL.extra) -> tuple[Requirement, ...]:  # noqa: PT028 (no test)
-    """The training stack this version names; empty where it is not installed, or none is named."""
+    """Returns the training stack this version names; empty where it is not installed, or none is named."""
     try:
         texts = metadata.requires(DISTRIBUTION) or []
         found = [Requirement(text) for text in texts]
@@ -118,7 +118,7 @@ def tested(extra: str = TRL.extra) -> tuple[Requirement, ...]:  # noqa: PT028 (n
 
 
 def check_rewards(names: Sequence[str], result: Result, untried: Sequence[str] = ()) -> Finding:
-    """``result`` of loading the rewards ``names`` in the training interpreter; ``untried`` only a trial can load."""
+    """Checks the ``result`` of loading the rewards ``names``; ``untried`` only a trial can load."""
     what = ", ".join(names) or "no reward is named"
     if result.ok:
         said = [f"{what}: found"] if names or not untried else []

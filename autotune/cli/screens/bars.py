@@ -26,7 +26,7 @@ SMALLEST_SHARE = 0.005
 
 
 def stacked(phases: Mapping[str, float], width: int) -> Text:
-    """One bar of ``width`` cells, a letter for each phase; a phase we do not know is ``?``."""
+    """Draws one bar of ``width`` cells, a letter for each phase; an unknown phase is ``?``."""
     names = [*(n for n in _LETTERS if n in phases), *(n for n in phases if n not in _LETTERS)]
     found = Text(no_wrap=True)
     for name, cells in zip(names, cells_for([phases[n] for n in names], width), strict=True):

@@ -19,9 +19,9 @@ class LabelGrid:
         self.table.add_column(overflow="fold", ratio=1)
 
     def add(self, label: str, text: str | Text, style: str = "") -> None:
-        """A row; plain text is cleaned, ``Text`` must be clean."""
+        """Adds a row; plain text is cleaned, ``Text`` must be clean."""
         self.table.add_row(label, Text(clean(text), style) if isinstance(text, str) else text)
 
     def gap(self) -> None:
-        """An empty line."""
+        """Adds an empty line."""
         self.table.add_row("", "")

@@ -21,7 +21,7 @@ HEAD = "PREDICTED from the model's configuration alone; nothing was run."
 
 
 def plan_screen(plan: Plan) -> RenderableType:
-    """The load, the best few, and the first of them in full."""
+    """Shows the load, the best few, and the first of them in full."""
     grid = LabelGrid()
     grid.add("", HEAD, "bold")
     _add_load(grid, plan.load)
@@ -61,7 +61,7 @@ def plan_screen(plan: Plan) -> RenderableType:
 
 
 def needs_screen(needs: Needs) -> RenderableType:
-    """A table with a row for each GPU and a column for each way of training."""
+    """Draws a table with a row for each GPU and a column for each way of training."""
     grid = LabelGrid()
     grid.add("", HEAD, "bold")
     _add_load(grid, needs.load)
@@ -154,7 +154,7 @@ def _add_changes(grid: LabelGrid, found: Predicted, plan: Plan) -> None:
 
 
 def _changes(found: Predicted, baseline: Configuration) -> tuple[tuple[str, str, str], ...]:
-    """(knob, before, after), without what follows from other knobs."""
+    """Returns (knob, before, after), without knobs that follow from others."""
     return change_words(chosen_differences(baseline, found.configuration))
 
 

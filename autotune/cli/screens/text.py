@@ -11,7 +11,7 @@ from autotune.wording.text import clean
 
 
 def fit(text: object, width: int) -> str:
-    """``clean`` text in at most ``width`` terminal cells, cut with an ellipsis."""
+    """Cuts ``clean`` text to at most ``width`` terminal cells, with an ellipsis."""
     safe = clean(text)
     if cell_len(safe) <= width:
         return safe
@@ -19,7 +19,7 @@ def fit(text: object, width: int) -> str:
 
 
 def clock_time(at: float, *, today: float | None = None) -> str:
-    """Local ``16:42``; with ``today`` the date too when it is another day."""
+    """Formats local time as ``16:42``; with ``today`` the date too when it is another day."""
     try:
         moment = time.localtime(at)
     except (OverflowError, ValueError, OSError):
@@ -30,6 +30,6 @@ def clock_time(at: float, *, today: float | None = None) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """A plain bar of ``width`` cells, filled to ``share`` (clamped to 0..1)."""
+    """Draws a plain bar of ``width`` cells, filled to ``share`` (clamped to 0..1)."""
     filled = round(width * min(1.0, max(0.0, share))) if math.isfinite(share) else 0
     return "█" * filled + "░" * (width - filled)

@@ -1,4 +1,4 @@
-"""Why the recommendation is what it is, below it: limits, what each knob contributes, what was ruled out."""
+"""The reasons of a recommendation below it: limits, each knob's contribution, ruled-out configurations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_RULED = 8
 
 
 def why_screen(why: Why) -> RenderableType:
-    """A block for each row of the recommendation, then what was ruled out for all of them."""
+    """Shows a block for each row of the recommendation, then the ruled-out configurations."""
     grid = LabelGrid()
     grid.gap()
     for row in why.rows:
