@@ -75,10 +75,18 @@ def reading(home: Path | None, stop: StopToken | None = None) -> Iterator[tuple[
     settings = settings_for(home)
     if settings.own_database and not settings.home.database.exists():
         raise NotFoundError(f"there is no study in {settings.home.root} yet; `autotune start` begins one")
-    from autotune.wiring import open_store_for, open_to_read
-
-    with closing(open_to_read(settings) if stop is None else open_store_for(settings, stop, create=False)) as store:
+    with closing(_opened(settings, stop)) as store:
         yield settings, store
+
+
+def _opened(settings: Settings, stop: StopToken | None) -> Store:
+    if stop is not None:
+        from autotune.wiring import open_store_for
+
+        return open_store_for(settings, stop, create=False)
+    from autotune.store import READERS_PATIENCE, open_store
+
+    return open_store(settings.database, create=False, patience=READERS_PATIENCE)
 
 
 def find_study(store: Store, name: str | None) -> Study:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 from collections.abc import Iterator
@@ -44,7 +45,12 @@ class Here:
 
     def read(self, name: str | None) -> StudyReading:
         """Reads the study of that name or id, or the newest. Raises ``NotFoundError``."""
-        return read_study(self.store, find_study(self.store, name))
+        gc.disable()  # else it looks again and again at thousands of values, none of which it can free
+        try:
+            return read_study(self.store, find_study(self.store, name))
+        finally:
+            gc.freeze()
+            gc.enable()
 
     def trial(self, study: Study, trial: Trial) -> TrialReading:
         return read_trial(self.settings.home, study, trial, self.notes(study.id, trial.number), plain_file)

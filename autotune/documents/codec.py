@@ -91,7 +91,7 @@ def _decoder(shape: Any) -> _Decoder:
     if origin is tuple:
         return _tuple_decoder(arguments)
     if origin is not None and issubclass(origin, Mapping):
-        return _mapping_decoder(_decoder(arguments[1]))
+        return _mapping_decoder(_decoder(arguments[1]), _unchanged(arguments[1]))
     if shape is Configuration:
         return _configuration
     if issubclass(shape, Enum):
@@ -99,6 +99,14 @@ def _decoder(shape: Any) -> _Decoder:
     if dataclasses.is_dataclass(shape):
         return _dataclass_decoder(shape)
     return _float if shape is float else partial(_expect, shape)
+
+
+def _unchanged(shape: Any) -> frozenset[type]:
+    """Returns the exact types of JSON values that are values of ``shape`` already. They are not decoded, because there
+    are thirty in every cycle."""
+    if typing.get_origin(shape) in (typing.Union, types.UnionType):
+        return frozenset().union(*map(_unchanged, typing.get_args(shape)))
+    return frozenset({shape} if shape in (bool, int, float, str, types.NoneType) else ())
 
 
 def _union_decoder(shapes: tuple[Any, ...]) -> _Decoder:
@@ -128,14 +136,17 @@ def _tuple_decoder(shapes: tuple[Any, ...]) -> _Decoder:
     return fixed
 
 
-def _mapping_decoder(decode: _Decoder) -> _Decoder:
-    return lambda value: {_unkey(k): _at(k, decode, v) for k, v in _expect(dict, value).items()}
+def _mapping_decoder(decode: _Decoder, unchanged: frozenset[type]) -> _Decoder:
+    return lambda value: {
+        k.removeprefix(_ESCAPED): v if type(v) in unchanged else _at(k, decode, v)
+        for k, v in _expect(dict, value).items()
+    }
 
 
 def _dataclass_decoder(shape: Any) -> _Decoder:
     hints = typing.get_type_hints(shape)
     fields = dataclasses.fields(shape)
-    decoders = [(f.name, _decoder(hints[f.name])) for f in fields]
+    decoders = [(f.name, _decoder(hints[f.name]), _unchanged(hints[f.name])) for f in fields]
     needed = {f.name for f in fields if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING}
 
     def decode(value: Any) -> Any:
@@ -144,9 +155,9 @@ def _dataclass_decoder(shape: Any) -> _Decoder:
         given: dict[str, Any] = {}
         name = ""
         try:  # around all fields, not each: 20 of them are read for every cycle
-            for name, one in decoders:
+            for name, one, unchanged in decoders:
                 if name in value:
-                    given[name] = one(value[name])
+                    given[name] = value[name] if type(value[name]) in unchanged else one(value[name])
         except CodecError as error:
             raise CodecError(f"{name}: {error}") from None
         return shape(**given)
@@ -176,8 +187,6 @@ def _enum(shape: type[Enum], value: Any) -> Enum:
 
 
 def _float(value: Any) -> float:
-    if type(value) is float:  # nearly always; ten of them are read for every cycle
-        return value
     if isinstance(value, dict) and set(value) == {_FLOAT}:
         return float(value[_FLOAT])
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -22,7 +22,7 @@ from autotune.cli.screens.text import clock_time
 from autotune.cli.source import Here, Served, UrlOption, source_at
 from autotune.documents.study import trial_json
 from autotune.domain import Trial, TrialKind, TrialState
-from autotune.insights.standings import best_first, count
+from autotune.insights.standings import best_first, count, standings
 from autotune.insights.why import Why
 from autotune.insights.why_words import why_json
 from autotune.recommendation.current import Life, Lives, answer_document, status_document
@@ -84,7 +84,7 @@ def _status_screen(found: StudyReading, lives: Lives, now: float) -> RenderableT
     lines += [Text(f"GPUs     {clean(sentence)}", "red", overflow="fold") for sentence in found.avoided_gpus]
     failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
     lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
-    ranked = found.standings[:BEST_SHOWN]
+    ranked = standings(trials, spec.baseline, spec.framework, BEST_SHOWN)
     if ranked:
         columns = knob_columns(
             [spec.baseline, *(row.configuration for row in ranked)], console.width() - STANDINGS_WIDTH

@@ -28,11 +28,11 @@ from autotune.errors import MachineError, UsageError
 from autotune.recommendation.reading import StudyReading, read_study
 from autotune.settings import Settings
 from autotune.statistics.retries import decided
-from autotune.study.loop import StudyResult
 from trainer.child.contract import write_atomic
 
 if TYPE_CHECKING:
     from api.serving import Serving
+    from autotune.study.loop import StudyResult
     from autotune.wiring import Prepared, Spread
 
 Say = Callable[[str], None]

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 from autotune.cli import console
 from autotune.cli.commands.start_options import StudyOptions
-from autotune.cli.doctor.machine_checks import busy_note
 from autotune.cli.screens.live import begin
 from autotune.cli.screens.observer import choose_mode, observing
 from autotune.cli.stopping import Notice, SignalStop, stopping
 from autotune.domain import Budget, Study
-from autotune.machine import other_load
 from autotune.ports import Observer, Store
 from autotune.settings import Settings
 
@@ -51,6 +49,9 @@ def opened(
 
 def say_busy() -> None:
     """Tells the user which other programs keep the machine busy, if any."""
+    from autotune.cli.doctor.machine_checks import busy_note
+    from autotune.machine import other_load
+
     busy = busy_note(other_load.sample_load(time.sleep))
     if busy is not None:
         console.say(busy)
