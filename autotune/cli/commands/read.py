@@ -180,21 +180,25 @@ def best(
       autotune best --updates 2000 --price 2.50
       autotune best --json | jq '.why.rows[0].shares'
     """
-    from autotune.cli.commands.start_request import knobs_of
-    from autotune.forecast.explain import explain
-    from autotune.recommendation.comparison import keeping_words
     from autotune.recommendation.whole_run import check_asked, whole_run, whole_run_json, whole_run_words
 
     check_asked(updates, price)
     with source_at(home, url) as source:
         read = source.read(study)
     found, recommendation = read.study, read.recommendation
-    reasons = explain(read) if why or as_json else None
+    reasons = None
+    if why or as_json:
+        from autotune.forecast.explain import explain
+
+        reasons = explain(read)
     run = None if updates is None else whole_run(found.spec, read.trials, recommendation, updates, price)
     if as_json:
         document = {**answer_document(read), "why": why_json(reasons)}
         console.document(document | ({"whole_run": whole_run_json(run)} if updates else {}))
     elif keep is not None:
+        from autotune.cli.commands.start_request import knobs_of
+        from autotune.recommendation.comparison import keeping_words
+
         console.line("\n".join(keeping_words(read, knobs_of(keep))))
     else:
         _show_answer(source, read, reasons, () if run is None else whole_run_words(run), whole=why)

@@ -168,7 +168,7 @@ def _add_row(grid: LabelGrid, row: RecommendationRow, reading: StudyReading, *, 
     gain = f"{row_gain_words(row)} over {over(reading.recommendation)}; " if row.gain and reading.recommendation else ""
     sure = f"{gain}{evidence_words(row)}"
     grid.add("sure", sure if whole else _cut(sure, 3))
-    before = next((s.tokens_per_hour for s in reading.standings if s.configuration == reading.reference), None)
+    before = reading.reference_speed
     instead = "" if before is None or row.gain is None else f", instead of {rate(before)}"
     grid.add("tokens/hour", f"{speed_words(row)}{instead}")
     trial = next((t for t in reading.trials if t.number in row.trials and t.speed_cycles()), None)
