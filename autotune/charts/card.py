@@ -10,7 +10,7 @@ from autotune.charts.chart import Chart, Frame, bottom_axis, drawing, empty
 from autotune.charts.scales import Bands, linear
 from autotune.charts.svg import label, line, linked, tag
 from autotune.domain import Gain
-from autotune.insights.why_words import range_words, share_words, summary_words
+from autotune.insights.why import range_words, share_words, summary_words
 from autotune.statistics.knob_shares import KnobShares
 from autotune.wording.numbers import tells_nothing
 from autotune.wording.text import clean

@@ -12,8 +12,7 @@ from autotune.insights.roofline import roof_of
 from autotune.insights.standings import outcome_word
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND, by_phase, energy_words, speed_sentence
-from autotune.insights.why import Why
-from autotune.insights.why_words import knob_lines, ruled_words
+from autotune.insights.why import Why, knob_lines, ruled_words
 from autotune.recommendation.reading import StudyReading
 from autotune.report.markdown import code, table
 from autotune.statistics import evidence

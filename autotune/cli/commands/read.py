@@ -23,8 +23,7 @@ from autotune.cli.source import Here, Served, UrlOption, source_at
 from autotune.documents.study import trial_json
 from autotune.domain import Trial, TrialKind, TrialState
 from autotune.insights.standings import best_first, count, standings
-from autotune.insights.why import Why
-from autotune.insights.why_words import why_json
+from autotune.insights.why import Why, why_json
 from autotune.recommendation.current import Life, Lives, answer_document, status_document
 from autotune.recommendation.places import busy_words, idle_words
 from autotune.recommendation.reading import AnswerSource, RunState, StudyReading
@@ -207,7 +206,7 @@ def best(
 def _show_answer(
     source: Here | Served, read: StudyReading, reasons: Why | None, run: Sequence[str], *, whole: bool
 ) -> None:
-    from autotune.cli.screens.why import why_screen
+    from autotune.cli.screens.study import why_screen
 
     if read.source is AnswerSource.BEST_SO_FAR:
         console.say("best so far; the study has not given its recommendation on these trials")

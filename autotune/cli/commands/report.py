@@ -14,7 +14,7 @@ from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
 from autotune.documents.study import Document, trial_json
 from autotune.errors import UsageError
-from autotune.insights.why_words import why_json
+from autotune.insights.why import why_json
 from autotune.recommendation.current import answer_document
 from autotune.recommendation.reading import StudyReading, read_study
 from trainer.child.contract import write_atomic

@@ -6,8 +6,9 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,15 +17,17 @@ from rich.console import RenderableType
 
 from autotune.cli import console, exit_codes
 from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions, StartOptions
-from autotune.cli.commands.study_run import opened, say_busy, shown
 from autotune.cli.option_groups import takes
 from autotune.cli.options import settings_for
 from autotune.cli.screens import study as screens
+from autotune.cli.screens.live import begin
+from autotune.cli.screens.observer import choose_mode, observing
 from autotune.cli.screens.shell_words import command_line, short_path
-from autotune.cli.stopping import Notice, SignalStop, leaving
+from autotune.cli.stopping import Notice, SignalStop, leaving, stopping
 from autotune.documents.recommendation import recommendation_json
 from autotune.domain import Budget, Study
 from autotune.errors import MachineError, UsageError
+from autotune.ports import Observer, Store
 from autotune.recommendation.reading import StudyReading, read_study
 from autotune.settings import Settings
 from autotune.statistics.retries import decided
@@ -204,3 +207,46 @@ def exit_code(result: StudyResult, stop: SignalStop) -> int:
     if result.recommendation is not None and result.recommendation.rows:
         return 0
     return exit_codes.NOTHING_FEASIBLE if any(decided(t) for t in result.trials) else exit_codes.NO_RESULT
+
+
+@dataclass(frozen=True)
+class OpenedStudy:
+    """A study whose trials can be run here."""
+
+    study: Study
+    store: Store
+    stop: SignalStop
+    existed: bool
+
+
+@contextmanager
+def opened(
+    settings: Settings, prepared: Prepared, notice: Notice, *, fork: bool = False, any_sampler: bool = False
+) -> Iterator[OpenedStudy]:
+    """Opens the prepared study, or creates it; ``fork`` and ``any_sampler`` as of ``find_or_create``."""
+    from autotune.wiring import check_machine, end_processes, find_or_create, open_store_for
+
+    with stopping(console.say, notice) as stop, closing(open_store_for(settings, stop)) as store:
+        study, existed = find_or_create(store, prepared.spec, time.time(), fork=fork, any_sampler=any_sampler)
+        stop.abandon = partial(end_processes, settings, study.id)
+        check_machine(store, study, prepared.fingerprint)
+        store.save_fingerprint(study.id, prepared.fingerprint, time.time())
+        yield OpenedStudy(study, store, stop, existed)
+
+
+def say_busy() -> None:
+    """Tells the user which other programs keep the machine busy, if any."""
+    from autotune.cli.doctor.machine_checks import busy_note
+    from autotune.machine import other_load
+
+    busy = busy_note(other_load.sample_load(time.sleep))
+    if busy is not None:
+        console.say(busy)
+
+
+@contextmanager
+def shown(options: StartOptions, study: Study, store: Store, limits: Budget, legal: int | None) -> Iterator[Observer]:
+    """Yields the observer that shows the run: live table, lines, JSON records or nothing, by the options."""
+    mode = choose_mode(json=options.as_json, live=not options.no_live, quiet=options.quiet)
+    with observing(mode, begin(study, store.trials(study.id), limits, time.time(), legal=legal)) as observer:
+        yield observer

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.cli.screens.grid import LabelGrid
 from autotune.cli.screens.tables import plain_table
+from autotune.cli.screens.text import LabelGrid
 from autotune.domain import Configuration
 from autotune.domain.differences import chosen_differences
 from autotune.forecast.answer import LIKELY, Load, Need, Needs, Plan, Predicted

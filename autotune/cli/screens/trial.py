@@ -10,9 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.cli.screens.bars import LEGEND, stacked
-from autotune.cli.screens.grid import LabelGrid
 from autotune.cli.screens.tables import plain_table
+from autotune.cli.screens.text import LEGEND, LabelGrid, stacked
 from autotune.documents.memory_timeline import MemoryTimeline, moment_words, peak
 from autotune.documents.study import cycle_rate
 from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protocol, Study, Trial
