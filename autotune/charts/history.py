@@ -84,14 +84,16 @@ def history(trials: Sequence[Trial], spec: StudySpec, href: Href = nowhere) -> C
     )
 
 
-def _says(shown: Sequence[Trial], best: Sequence[Step]) -> str:
+def _says(entries: Sequence[Trial], best: Sequence[Step]) -> str:
     if not best:
-        judged = any(retries.decided(t) for t in shown)
-        return f"{counted(len(shown), 'trial')}; {'none is feasible so far' if judged else 'nothing is measured yet'}."
+        judged = any(retries.decided(t) for t in entries)
+        return (
+            f"{counted(len(entries), 'trial')}; {'none is feasible so far' if judged else 'nothing is measured yet'}."
+        )
     last = best[-1]
     found = f", found in {len(best)} steps" if len(best) > 1 else ""
     return (
-        f"{counted(len(shown), 'trial')}; the best so far is #{last.number} with {rate(last.tokens_per_hour)} "
+        f"{counted(len(entries), 'trial')}; the best so far is #{last.number} with {rate(last.tokens_per_hour)} "
         f"tokens/hour{found}."
     )
 
@@ -137,11 +139,11 @@ def _anchor(trials: Sequence[Trial], spec: StudySpec, up: Scale) -> list[str]:
     return [line(FRAME.left, y, FRAME.right, y, "anchor"), label(FRAME.right - 4, y - 5, name, "tick", "end")]
 
 
-def _marks(shown: Sequence[Trial], spec: StudySpec, across: Scale, up: Scale, href: Href) -> list[str]:
-    if len(shown) <= MOST_MARKS:
-        return [_mark(t, spec, across, up, href) for t in shown]
-    each = math.ceil(len(shown) / MOST_MARKS)
-    return [_column(shown[i : i + each], across, up) for i in range(0, len(shown), each)]
+def _marks(entries: Sequence[Trial], spec: StudySpec, across: Scale, up: Scale, href: Href) -> list[str]:
+    if len(entries) <= MOST_MARKS:
+        return [_mark(t, spec, across, up, href) for t in entries]
+    each = math.ceil(len(entries) / MOST_MARKS)
+    return [_column(entries[i : i + each], across, up) for i in range(0, len(entries), each)]
 
 
 def style_of(trial: Trial, spec: StudySpec) -> str:
@@ -195,7 +197,7 @@ def _column(trials: Sequence[Trial], across: Scale, up: Scale) -> Svg:
     return linked(group(parts), "", words)
 
 
-def _legend(shown: Sequence[Trial], spec: StudySpec, best: Sequence[Step]) -> tuple[Mark, ...]:
-    seen = {"many", "bad"} if len(shown) > MOST_MARKS else {style_of(t, spec) for t in shown}
+def _legend(entries: Sequence[Trial], spec: StudySpec, best: Sequence[Step]) -> tuple[Mark, ...]:
+    seen = {"many", "bad"} if len(entries) > MOST_MARKS else {style_of(t, spec) for t in entries}
     seen |= {"best", "anchor"} if best else set()
     return tuple(m for m in LEGEND if m.style in seen)

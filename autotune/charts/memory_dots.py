@@ -71,11 +71,11 @@ def memory(trials: Sequence[Trial], baseline: Configuration, capacity: Capacity,
     return Chart("memory", title, says, drawing(frame.bottom + 42, parts, says, "memory"), heads, rows, legend)
 
 
-def _says(shown: Sequence[Trial], capacity: Capacity) -> str:
-    most = max(shown, key=lambda t: t.peak(capacity.pool) or 0)
+def _says(entries: Sequence[Trial], capacity: Capacity) -> str:
+    most = max(entries, key=lambda t: t.peak(capacity.pool) or 0)
     used = most.peak(capacity.pool) or 0
     share = f", {used / capacity.limit:.0%} of the limit" if capacity.limit else ""
-    return f"Of {counted(len(shown), 'trial')} #{most.number} used most: {format_size(used)}{share}."
+    return f"Of {counted(len(entries), 'trial')} #{most.number} used most: {format_size(used)}{share}."
 
 
 def _size(used: int | None) -> str:

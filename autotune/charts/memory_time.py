@@ -159,11 +159,11 @@ def _rows(series: Series) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _legend(shown: Sequence[Band], series: Series, capacity: Capacity) -> tuple[Mark, ...]:
+def _legend(entries: Sequence[Band], series: Series, capacity: Capacity) -> tuple[Mark, ...]:
     lines = [Mark(_STYLES[pool], _NAMES[pool], _GLYPHS[pool]) for pool in series]
     if capacity.limit:
         lines.append(Mark("capacity", f"{_LIMITS[capacity.pool]}, {format_size(capacity.limit)}", "┃"))
-    names = ordered(kind(band.highest.phase) for band in shown)
+    names = ordered(kind(band.highest.phase) for band in entries)
     return (*lines, *(Mark(f"phase-{style(name)}", name) for name in names))
 
 

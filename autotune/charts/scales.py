@@ -56,7 +56,7 @@ class Bands:
         """Returns the centre of part ``place``, counted from 0."""
         return self.start + self.width * (place + 0.5)
 
-    def left(self, place: int) -> float:
+    def left_edge(self, place: int) -> float:
         """Returns the left edge of part ``place``, counted from 0."""
         return self.start + self.width * place
 

@@ -58,8 +58,8 @@ def version() -> str:
         return "not installed (run from its source)"
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         console.line(f"autotune {version()}")
         raise typer.Exit
 

@@ -52,7 +52,7 @@ def takes(group: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]
 
     parameters = [parameter(field.name, field.default) for field in fields(group)]  # type: ignore[arg-type]
 
-    def made(run: Callable[[T], None]) -> Callable[..., None]:
+    def decorate(run: Callable[[T], None]) -> Callable[..., None]:
         @functools.wraps(run)
         def command(**given: Any) -> None:
             for name, value in given.items():
@@ -64,4 +64,4 @@ def takes(group: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]
         command.__annotations__ = {each.name: each.annotation for each in parameters}
         return command
 
-    return made
+    return decorate

@@ -176,9 +176,9 @@ def _values(side: ComparedSide, own: Mapping[str, KnobValue | None]) -> dict[str
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _ordered(a: Mapping[str, float], b: Mapping[str, float], known: list[str]) -> list[str]:
+def _ordered(a: Mapping[str, float], b: Mapping[str, float], usual: list[str]) -> list[str]:
     names = {**a, **b}
-    return [*(n for n in known if n in names), *sorted(n for n in names if n not in known)]
+    return [*(n for n in usual if n in names), *sorted(n for n in names if n not in usual)]
 
 
 def _numbers(side: ComparedSide) -> str:
@@ -256,7 +256,7 @@ def side_json(side: ComparedSide) -> dict[str, Any]:
     }
 
 
-def _interval_json(found: Estimate | Gain | None) -> dict[str, Any] | None:
-    if found is None:
+def _interval_json(gain: Estimate | Gain | None) -> dict[str, Any] | None:
+    if gain is None:
         return None
-    return {"value": plain(found.value), "low": plain(found.low), "high": plain(found.high)}
+    return {"value": plain(gain.value), "low": plain(gain.low), "high": plain(gain.high)}

@@ -62,25 +62,25 @@ def status(
         console.show(_status_screen(found, lives, now), None)
 
 
-def _status_screen(found: StudyReading, lives: Lives, now: float) -> RenderableType:
-    study, trials, spent, limits = found.study, found.trials, found.spent, found.limits
+def _status_screen(read: StudyReading, lives: Lives, now: float) -> RenderableType:
+    study, trials, spent, limits = read.study, read.trials, read.spent, read.limits
     spec = study.spec
     used = format_duration(spent[0]) + (f" of {format_duration(limits.wall_s)}" if limits.wall_s else "")
     used += f", {spent[1] / 3600:.2f} GPU-hours" if spent[1] else ""
     used += f" of {limits.gpu_hours:g}" if limits.gpu_hours else ""
     used += f"; at most {limits.max_trials} trials" if limits.max_trials else ""
     begun = clock_time(study.created_at, today=now)
-    again = ", the same command continues it" if found.state is RunState.INTERRUPTED else ""
+    again = ", the same command continues it" if read.state is RunState.INTERRUPTED else ""
     lines: list[RenderableType] = [
-        Text(f"{clean(spec.name)} · {found.state.value}{again} · {clean(spec.framework)} · begun {begun}", "bold"),
-        Text(f"model    {clean(spec.workload.model)} on {found.machine}", overflow="fold"),
+        Text(f"{clean(spec.name)} · {read.state.value}{again} · {clean(spec.framework)} · begun {begun}", "bold"),
+        Text(f"model    {clean(spec.workload.model)} on {read.machine}", overflow="fold"),
         Text(f"used     {used}"),
         Text(f"trials   {count(trials).sentence()}"),
     ]
-    running = [_running_words(found, t, lives.get(t.number), now) for t in found.running]
+    running = [_running_words(read, t, lives.get(t.number), now) for t in read.running]
     lines += [Text(f"running  {words}", "cyan", overflow="fold") for words in running or ["nothing"]]
-    lines += [Text(f"places   {words}", overflow="fold") for words in idle_words(found.places)]
-    lines += [Text(f"GPUs     {clean(sentence)}", "red", overflow="fold") for sentence in found.avoided_gpus]
+    lines += [Text(f"places   {words}", overflow="fold") for words in idle_words(read.places)]
+    lines += [Text(f"GPUs     {clean(sentence)}", "red", overflow="fold") for sentence in read.avoided_gpus]
     failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
     lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
     ranked = standings(trials, spec.baseline, spec.framework, BEST_SHOWN)
@@ -98,9 +98,9 @@ def _status_screen(found: StudyReading, lives: Lives, now: float) -> RenderableT
     return Group(*lines)
 
 
-def _running_words(found: StudyReading, trial: Trial, life: Life | None, now: float) -> str:
-    what = "" if trial.number == 0 else f" [{brief(trial.configuration, found.study.spec.baseline)}]"
-    here = [p for p in found.places if p.trial == trial.number]
+def _running_words(read: StudyReading, trial: Trial, life: Life | None, now: float) -> str:
+    what = "" if trial.number == 0 else f" [{brief(trial.configuration, read.study.spec.baseline)}]"
+    here = [p for p in read.places if p.trial == trial.number]
     parts = [text for place in here for text in (clean(place.at.short), busy_words(place)) if text]
     where = (
         "starting"

@@ -78,9 +78,9 @@ def report_command(
     _write({target: text, picture: file_of(history(found.trials, found.study.spec))})
 
 
-def _document(found: StudyReading) -> Document:
-    trials = [trial_json(trial, found.study.spec.baseline) for trial in found.trials]
-    return {**answer_document(found), "why": why_json(_reasons(found)), "trials": trials}
+def _document(read: StudyReading) -> Document:
+    trials = [trial_json(trial, read.study.spec.baseline) for trial in read.trials]
+    return {**answer_document(read), "why": why_json(_reasons(read)), "trials": trials}
 
 
 def _write(texts: Mapping[Path, str]) -> None:
@@ -108,15 +108,15 @@ def _read(study: str | None, home: Path | None) -> StudyReading:
         return read_study(store, find_study(store, study))
 
 
-def _reasons(found: StudyReading) -> Why | None:
+def _reasons(read: StudyReading) -> Why | None:
     from autotune.forecast.explain import explain
 
-    return explain(found)
+    return explain(read)
 
 
-def _legal(found: StudyReading) -> int:
+def _legal(read: StudyReading) -> int:
     """Counts the legal combinations of the space."""
     from search_spaces.space import SearchSpace
 
-    spec = found.study.spec
+    spec = read.study.spec
     return len(SearchSpace.from_json(spec.space).candidates(spec.baseline, spec.resources, same_learning=False))

@@ -86,7 +86,7 @@ def start(options: StartOptions) -> None:
         if options.dry_run:
             console.show(_plan(prepared, limits, 0.0))
             return
-        with _page(settings, say, wanted=not options.no_serve, port=options.port) as page:
+        with _page(settings, say, serve=not options.no_serve, port=options.port) as page:
             ended = _run(settings, prepared, limits, options, notice, spread)
             if page is not None and ended < exit_codes.RUN_AGAIN:
                 page.linger()
@@ -111,9 +111,9 @@ def _places(options: StartOptions, say: Say) -> Iterator[Spread | None]:
 
 
 @contextmanager
-def _page(settings: Settings, say: Say, *, wanted: bool, port: int | None) -> Iterator[Serving | None]:
+def _page(settings: Settings, say: Say, *, serve: bool, port: int | None) -> Iterator[Serving | None]:
     """Serves the study's page while the block runs. Raises ``UsageError`` if the named port is in use."""
-    if not wanted:
+    if not serve:
         yield None
         return
     from api.serving import page_server
@@ -149,7 +149,7 @@ def _run(
 
         def run(prepared: Prepared, study: Study) -> StudyResult:
             study = begun(study, store, settings, prepared.fingerprint, talk, history=not options.no_history)
-            with shown(options, study, store, limits, prepared.legal) as observer:
+            with observed(options, study, store, limits, prepared.legal) as observer:
                 result = loop(
                     study, limits, store, settings, observer, stop, prepared.fingerprint,
                     allow_busy=options.allow_busy, warm=not options.cold, grace_s=notice.grace_s, spread=spread,
@@ -245,7 +245,9 @@ def say_busy() -> None:
 
 
 @contextmanager
-def shown(options: StartOptions, study: Study, store: Store, limits: Budget, legal: int | None) -> Iterator[Observer]:
+def observed(
+    options: StartOptions, study: Study, store: Store, limits: Budget, legal: int | None
+) -> Iterator[Observer]:
     """Yields the observer that shows the run: live table, lines, JSON records or nothing, by the options."""
     mode = choose_mode(json=options.as_json, live=not options.no_live, quiet=options.quiet)
     with observing(mode, begin(study, store.trials(study.id), limits, time.time(), legal=legal)) as observer:

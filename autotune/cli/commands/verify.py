@@ -180,19 +180,19 @@ def _turns_document(
 def _progress(warming: int = 1) -> Heard:
     before: list[float] = []
 
-    def heard(number: int, update: int, step: LoggedUpdate) -> None:
+    def hear(number: int, update: int, step: LoggedUpdate) -> None:
         took = f"{step.at - before[-1]:.1f} s" if update > warming else "not counted"
         length = "" if step.mean_length is None else f", completions of {step.mean_length:.1f} tokens"
         console.say(f"run {number}, update {update}: {took}{length}")
         before.append(step.at)
 
-    return heard
+    return hear
 
 
-def _verdict_document(study: Study, made: Exported, verdict: RunVerdict) -> dict[str, Any]:
+def _verdict_document(study: Study, exported: Exported, verdict: RunVerdict) -> dict[str, Any]:
     return {
         "study": plain(study.spec.name),
-        "configuration": plain(made.row.configuration),
+        "configuration": plain(exported.row.configuration),
         "observed_tokens_per_hour": plain(verdict.observed),
         "observed_tokens_per_hour_low": plain(verdict.low),
         "observed_tokens_per_hour_high": plain(verdict.high),

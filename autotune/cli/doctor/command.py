@@ -99,7 +99,7 @@ def doctor(options: DoctorOptions) -> None:
         _show_nodes(options.ray, os.path.abspath(python), environment, options.as_json)
         return
     let_through(options.env or ())
-    asked = _asked(options)
+    asked = _request(options)
     if options.gpu is not None:
         _show(_on_paper(asked, options.gpu), [], options.as_json)
         return
@@ -126,7 +126,7 @@ def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool
         raise typer.Exit(MachineError.exit_code if blocking(machine) else UsageError.exit_code)
 
 
-def _asked(options: DoctorOptions) -> Request | None:
+def _request(options: DoctorOptions) -> Request | None:
     """Returns the request that ``start`` would get; ``None`` without a configuration. Raises ``UsageError``."""
     if options.config is None:
         return None
@@ -221,7 +221,7 @@ def _machine() -> list[Finding]:
         check_machine(hardware.usable_cores(), hardware.usable_memory(), other_load.available_memory()),
         *check_governor(other_load.governors()),
         check_load(other_load.sample_load(time.sleep)),
-        *check_compiler(named=os.environ.get("CXX")),
+        *check_compiler(compiler=os.environ.get("CXX")),
         *check_surroundings(surroundings.look(), _visible()),
         *look_at_gpus(
             lambda: hardware.visible_gpus({}),
@@ -233,7 +233,7 @@ def _machine() -> list[Finding]:
     ]
 
 
-def _training(python: str, wanted: TrainingNeeds | None, environment: Environment) -> list[Finding]:
+def _training(python: str, needs: TrainingNeeds | None, environment: Environment) -> list[Finding]:
     from autotune import wiring
     from autotune.cli.doctor.training_checks import check_rewards, check_training
     from search_spaces.frameworks import facts_of
@@ -241,9 +241,9 @@ def _training(python: str, wanted: TrainingNeeds | None, environment: Environmen
     asked = () if environment.judged_by_probe else (environment,)
     gpus = [gpu.compute_capability for gpu in _gpus()]
     found = check_training(python, lambda program: wiring.probe(program, *asked), gpus=gpus, environment=environment)
-    if wanted is None or blocking(found):
+    if needs is None or blocking(found):
         return found
-    rewards, packages = wanted
+    rewards, packages = needs
     named = {f"{r.name} ({r.kind})": facts_of(r.kind).rewards_by_plugin for r in rewards}
     names = [*(name for name, of_framework in named.items() if not of_framework), *packages]
     untried = [name for name, of_framework in named.items() if of_framework]

@@ -40,9 +40,9 @@ def check_machine(cores: int, memory: int | None, available: int | None = None) 
     return Finding("machine", Verdict.OK, text)
 
 
-def check_compiler(find: Callable[[str], str | None] = shutil.which, named: str | None = None) -> list[Finding]:
-    """Warns where there is no C++ compiler (``named``: the value of ``CXX``), which compiled models need on a CPU."""
-    program = named or "g++"
+def check_compiler(find: Callable[[str], str | None] = shutil.which, compiler: str | None = None) -> list[Finding]:
+    """Warns where there is no C++ compiler, which compiled models need on a CPU. ``compiler`` is ``CXX``."""
+    program = compiler or "g++"
     if find(program) is not None:
         return []
     text = f"no C++ compiler ({program}): torch_compile true and enforce_eager false are not tried"

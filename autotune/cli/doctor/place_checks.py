@@ -72,8 +72,8 @@ def check_database(settings: Settings, studies: Callable[[], int], schema: str =
     return Finding("database", Verdict.OK, f"{words} in {settings.database_shown}{version}")
 
 
-def _command(settings: Settings, said: str) -> str:
-    if "upgrade autotune" in said:
+def _command(settings: Settings, problem: str) -> str:
+    if "upgrade autotune" in problem:
         return f"{shlex.quote(sys.executable)} -m pip install --upgrade /path/to/a/newer/checkout"
     if not settings.own_database:
         return f"unset {DATABASE_VARIABLE}"

@@ -148,8 +148,8 @@ class LiveObserver:
 class News:
     """Tells the changes of a trial since the last call."""
 
-    def __init__(self, known: tuple[Trial, ...]) -> None:
-        self._seen = {t.number: (t.attempt, len(t.cycles), t.state.is_finished) for t in known}
+    def __init__(self, trials: tuple[Trial, ...]) -> None:
+        self._seen = {t.number: (t.attempt, len(t.cycles), t.state.is_finished) for t in trials}
 
     def of(self, trial: Trial) -> tuple[bool, tuple[CycleRecord, ...], bool]:
         """Returns (it started, its new cycles, it ended)."""

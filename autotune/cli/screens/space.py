@@ -24,13 +24,13 @@ def knob_table(space: SearchSpace, framework: str) -> Table:
     table.add_column("values", overflow="fold", ratio=1)
     table.add_column("class", no_wrap=True)
     table.add_column("set by", no_wrap=True)
-    for name, values in _listed(space).items():
+    for name, values in _knobs(space).items():
         cells = (name, ", ".join(knob_value(v, name) for v in values), _class(name, values), _reach(name, framework))
         table.add_row(*(Text(cell) for cell in cells))
     return table
 
 
-def _listed(space: SearchSpace) -> dict[str, tuple[KnobValue, ...]]:
+def _knobs(space: SearchSpace) -> dict[str, tuple[KnobValue, ...]]:
     """Returns searched and fixed knobs in the catalogue's order."""
     every = {**space.values, **{name: (value,) for name, value in space.fixed.items()}}
     return {name: every[name] for name in KNOBS if name in every}
@@ -70,10 +70,10 @@ def counted(
     return lines
 
 
-def shown(name: str, space: SearchSpace, framework: str, explanation: Explanation) -> dict[str, Any]:
+def space_json(name: str, space: SearchSpace, framework: str, explanation: Explanation) -> dict[str, Any]:
     """Converts the space to JSON."""
     knobs = []
-    for knob, values in _listed(space).items():
+    for knob, values in _knobs(space).items():
         setting = KNOBS[knob].frameworks.get(framework)
         knobs.append(
             {

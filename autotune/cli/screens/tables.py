@@ -55,8 +55,8 @@ def knob_columns(configurations: Sequence[Configuration], room: int) -> KnobColu
     return KnobColumns(heads, tuple(hidden))
 
 
-def _unused(head: str, taken: Iterable[str]) -> str:
-    used = set(taken)
+def _unused(head: str, heads: Iterable[str]) -> str:
+    used = set(heads)
     if head not in used:
         return head
     return next(f"{head}{n}" for n in range(2, len(used) + 3) if f"{head}{n}" not in used)
