@@ -16,7 +16,7 @@ import typer
 from rich.console import RenderableType
 
 from autotune.cli import console, exit_codes
-from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions, StartOptions
+from autotune.cli.commands.start_options import StartOptions
 from autotune.cli.option_groups import takes
 from autotune.cli.options import settings_for
 from autotune.cli.screens import study as screens
@@ -66,18 +66,15 @@ def start(options: StartOptions) -> None:
       autotune start --budget 1h --dry-run
     """
     from autotune.cli.commands.start_request import budget_of, bundled_model, notice_of, request_of
-    from autotune.specification.request import DEFAULT_SAMPLER
     from autotune.wiring import check_store, lanes_of, prepare
 
-    limits = budget_of(BudgetOptions(options.budget, options.max_trials, options.gpu_hours))
+    limits = budget_of(options)
     settings = settings_for(options.home)
-    using = FrameworkOptions(options.framework, options.accelerate, options.openr1, options.published)
     say: Say = (lambda _: None) if options.quiet else console.say
     notice = notice_of(options)
     with _places(options, say) as spread:
         limits = replace(limits, at_once=(options.at_once or 1) if spread is None else len(spread.places))
-        request = request_of(options, using, options.sampler or DEFAULT_SAMPLER, Path.cwd(), limits.at_once)
-        request = replace(request, objective=options.objective)
+        request = request_of(options, Path.cwd(), limits.at_once)
         here = limits if spread is None else replace(limits, at_once=1)
         with leaving(notice):
             check_store(settings)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from autotune.cli.commands.start_options import BudgetOptions, ConfigOptions, FrameworkOptions, StudyOptions
+from autotune.cli.commands.start_options import ConfigOptions, StartOptions
 from autotune.cli.screens.quantities import parse_duration, parse_size
 from autotune.cli.stopping import Notice
 from autotune.domain import Budget
@@ -20,7 +20,7 @@ from autotune.errors import UsageError
 from autotune.frameworks import Integration, framework_named
 from autotune.machine import hardware
 from autotune.specification.published_baseline import published_named
-from autotune.specification.request import Request
+from autotune.specification.request import DEFAULT_SAMPLER, Request
 from autotune.specification.user_input import checkout_named, data_named, model_named, rewards_named, task_named
 from autotune.wording.text import clean
 from search_spaces.batch import served_by
@@ -35,17 +35,17 @@ LONGEST_NAME = 200
 """Characters of a study's name, which every screen shows."""
 
 
-def budget_of(options: BudgetOptions) -> Budget:
+def budget_of(options: StartOptions) -> Budget:
     """Raises ``UsageError`` if there is no limit, or one that is none."""
     hours = options.gpu_hours
-    if options == BudgetOptions():
+    if (options.budget, options.max_trials, hours) == (None, None, None):
         raise UsageError("give the study a limit: --budget 4h, --max-trials 40 or --gpu-hours 8")
     if hours is not None and not (hours > 0 and math.isfinite(hours)):
         raise UsageError(f"--gpu-hours {hours:g}: expected a number of hours above 0, such as 8")
     return Budget(None if options.budget is None else parse_duration(options.budget), options.max_trials, hours)
 
 
-def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, folder: Path, at_once: int = 1) -> Request:
+def request_of(options: StartOptions, folder: Path, at_once: int = 1) -> Request:
     """Returns the request; relative paths begin in ``folder``, and ``at_once`` trials run side by side. Raises
     ``UsageError`` where a word is not one that its option takes, or names a file that is not there."""
     if options.data is not None and options.task is not None:
@@ -54,12 +54,12 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         raise UsageError(f"--name has {len(options.name):,} characters; expected at most {LONGEST_NAME}")
     if options.name is not None and not options.name.isprintable():
         raise UsageError(f"--name {clean(options.name)}: expected one line of text")
-    framework = framework_named(framework_asked(using.framework, using.published))
+    framework = framework_named(framework_asked(options.framework, options.published))
     served = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
     asked = config_request(
         options.config,
         framework.name,
-        (using.accelerate, options.server),
+        (options.accelerate, options.server),
         {**served, **knobs_of(options.baseline or ())},
         model="" if options.model is None else model_named(options.model, folder),
         task="" if options.task is None else task_named(options.task),
@@ -68,11 +68,12 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         rows_per_update=options.rows_per_update,
         max_prompt_length=options.max_prompt_length,
         max_completion_length=options.max_completion_length,
-        checkout=checkout_asked(using.openr1, folder, framework),
+        checkout=checkout_asked(options.openr1, folder, framework),
         variables=tuple(options.env or ()),
-        published=using.published or "",
+        published=options.published or "",
         space=options.space,
-        sampler=sampler,
+        sampler=options.sampler or DEFAULT_SAMPLER,
+        objective=options.objective,
         seed=options.seed,
         name=options.name,
         memory_limit=_limit(options.memory_limit, at_once),
@@ -216,6 +217,6 @@ def _limit(word: str | None, at_once: int) -> int | None:
     return hardware.contained_memory() if at_once == 1 else None
 
 
-def notice_of(options: StudyOptions) -> Notice:
+def notice_of(options: StartOptions) -> Notice:
     """Returns the scheduler's notice of preemption that the options name. Raises ``UsageError``."""
     return Notice.of(parse_duration(options.grace), options.signal or ())
