@@ -162,7 +162,7 @@ def rewards_of(
 ) -> TrainingNeeds | None:
     """Returns rewards and modules named by the options; ``None`` if no option was given. Raises ``UsageError`` where a
     file is not there, or a word is not one that its option takes."""
-    from autotune.cli.doctor.optional_checks import OPTIONAL_KEYS
+    from autotune.cli.doctor.training_checks import OPTIONAL_KEYS
     from autotune.specification.request import PACKAGES
     from autotune.specification.user_input import rewards_configured, rewards_named, task_named
     from search_spaces.frameworks import resolved
