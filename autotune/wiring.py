@@ -32,7 +32,7 @@ from autotune.specification.interpreter import Interpreter, check_rewards, probe
 from autotune.specification.prepare import NO_LIMITS, Prepared, present_fingerprint
 from autotune.specification.request import Request
 from autotune.specification.resolve import Talk
-from autotune.store import OutageLimits, check_place, open_store
+from autotune.store import READERS_PATIENCE, OutageLimits, check_place, open_store
 from autotune.study.control import Control
 from autotune.study.crews import SideBySide
 from autotune.study.identity import check_machine, find_or_create
@@ -43,9 +43,6 @@ from search_spaces.space import SearchSpace
 __all__ = ["check_machine", "check_rewards", "find_or_create", "on_every_node", "present_fingerprint", "probe", "take"]
 __all__ += ["Prepared", "Spread"]
 """Names of other rooms that commands take from here."""
-
-READERS_PATIENCE = OutageLimits(total_s=5.0)
-"""Limits on waiting for a server that is away, for readers, who need an answer soon."""
 
 
 def open_store_for(settings: Settings, stop: StopToken | None = None, *, create: bool = True) -> Store:

@@ -52,7 +52,7 @@ def read(path: Path) -> RecordedTable:
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         first, *rows = map(json.loads, data.splitlines())
-        header: Header = codec.decode(Header, first)
+        header: Header = codec.load(Header, json.dumps(first))
         return RecordedTable(path.name.split(".")[0], header, tuple(_trial(row, header) for row in rows))
     except (OSError, EOFError, ContractError, ValueError, TypeError, KeyError) as error:
         raise UsageError(f"{path} is no recorded table: {error}") from None
@@ -61,6 +61,6 @@ def read(path: Path) -> RecordedTable:
 def _trial(row: Mapping[str, Any], header: Header) -> Trial:
     protocol = {**encode(header.protocol), "natural": row["natural_cycles"]}
     own = {"study_id": 0, "watchdog_peak": row["host_peak"], "cycles": [], "protocol": protocol}
-    trial: Trial = codec.decode(Trial, {**row, **own})
+    trial: Trial = codec.load(Trial, json.dumps({**row, **own}))
     cycles = [{**c, "lengths": c["lengths"] or list(header.protocol.lengths)} for c in row["cycles"]]
     return trial.with_(cycles=tuple(decode(CycleRecord, cycle, "cycle") for cycle in cycles))

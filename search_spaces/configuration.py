@@ -24,6 +24,13 @@ class Configuration(Mapping[str, KnobValue]):
         self._key: str | None = None
         self._hash: int | None = None
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> Any:
+        """Returns the schema of pydantic: decodes an object of knobs and values."""
+        from pydantic_core.core_schema import no_info_after_validator_function
+
+        return no_info_after_validator_function(cls, handler.generate_schema(dict[str, KnobValue]))
+
     def __getitem__(self, name: str) -> KnobValue:
         return self._values[name]
 

@@ -14,7 +14,7 @@ from autotune.charts.chart import Chart
 from autotune.charts.history import history
 from autotune.documents.study import timestamp
 from autotune.domain import Trial
-from autotune.insights.why_words import shares_lines
+from autotune.insights.why import shares_lines
 from autotune.recommendation.current import Life, Lives
 from autotune.recommendation.places import PlaceNow
 from autotune.recommendation.reading import StudyReading

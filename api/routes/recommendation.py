@@ -19,7 +19,7 @@ from api.schemas.problems import problems
 from autotune.errors import UsageError
 from autotune.forecast.explain import explain
 from autotune.frameworks import framework_named
-from autotune.insights.why_words import why_json
+from autotune.insights.why import why_json
 from autotune.recommendation.current import answer_document
 from autotune.recommendation.export import ExportChoice, build
 from autotune.recommendation.reading import StudyReading

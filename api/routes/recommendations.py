@@ -18,7 +18,7 @@ from api.schemas.problems import described
 from autotune.documents.recommendation import recommendation_json, row_json
 from autotune.documents.study import fields_json, plain, study_json
 from autotune.insights.matching import Match, TrainingProfile, nearest_studies
-from autotune.insights.why_words import shares_json
+from autotune.insights.why import shares_json
 from autotune.recommendation.reading import StudyReading
 from autotune.statistics.knob_shares import knob_shares
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from api.schemas.base import Knob, Shape
-from autotune.insights.ruled_out import RulingCause
+from autotune.insights.why import RulingCause
 
 
 class KnobChange(Shape):

@@ -10,7 +10,7 @@ from autotune.charts.chart import Chart, Frame, bottom_axis, drawing, empty
 from autotune.charts.scales import Bands, linear
 from autotune.charts.svg import label, line, linked, tag
 from autotune.domain import Gain
-from autotune.insights.why_words import range_words, share_words, summary_words
+from autotune.insights.why import range_words, share_words, summary_words
 from autotune.statistics.knob_shares import KnobShares
 from autotune.wording.numbers import tells_nothing
 from autotune.wording.text import clean
@@ -46,7 +46,7 @@ class GainBar:
 
 
 def gain_bar(gain: Gain | None) -> GainBar | None:
-    """Places the gain's interval on a line a little wider than it and zero; ``None`` where it tells nothing."""
+    """Computes places on a line a little wider than the gain's interval and zero; ``None`` for a useless interval."""
     if gain is None:
         return None
     points = (gain.low, gain.value, gain.high)

@@ -18,13 +18,13 @@ WIDTH = 860.0
 
 
 def nowhere(_: int) -> str:
-    """No links."""
+    """Returns no link."""
     return ""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """An entry of the legend: a class of the style sheet, and what it stands for."""
+    """An entry of the legend: a class of the style sheet, and its meaning."""
 
     style: str
     words: str
@@ -52,7 +52,7 @@ class Chart:
 
 
 def empty(name: str, title: str, why: str) -> Chart:
-    """A chart there is nothing for, and why."""
+    """Returns a chart without a drawing, and the reason."""
     return Chart(name, title, why, Svg(""), (), (), note=why)
 
 
@@ -63,7 +63,7 @@ ALONE = """:root { color-scheme: light; --paper: #ffffff; --ink: #15202b; --soft
 
 
 def file_of(chart: Chart) -> str:
-    """The drawing as an SVG file of its own; where there is none, why."""
+    """Returns the drawing as an SVG file of its own; without one, the reason."""
     drawn = chart.drawing or drawing(40.0, [label(12.0, 24.0, chart.note)], chart.says, chart.name)
     head, _, inside = drawn.partition(">")
     style = ALONE + STYLE.read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def file_of(chart: Chart) -> str:
 
 
 def drawing(height: float, parts: Sequence[str], says: str, name: str) -> Svg:
-    """The ``<svg>`` around ``parts``, read out as ``says``; a group where there are links to reach, else an image."""
+    """Builds the ``<svg>`` around ``parts``, read out as ``says``; a group if it has links to reach, else an image."""
     linked = any("<a " in part for part in parts)
     return tag(
         "svg",
@@ -94,7 +94,7 @@ class Frame:
 
 
 def left_axis(frame: Frame, scale: Scale, words: Callable[[float], str], title: str) -> Svg:
-    """Lines across the frame at round values, with their figures to the left."""
+    """Draws lines across the frame at round values, with their figures to the left."""
     parts: list[str] = [label(frame.left - 62, frame.top - 10, title, "axis-title")]
     last = ""
     for value in scale.ticks():
@@ -107,7 +107,7 @@ def left_axis(frame: Frame, scale: Scale, words: Callable[[float], str], title: 
 
 
 def bottom_axis(frame: Frame, scale: Scale, words: Callable[[float], str], title: str, about: int = 7) -> Svg:
-    """Lines up the frame at round values, with their figures below."""
+    """Draws lines up the frame at round values, with their figures below."""
     middle = (frame.left + frame.right) / 2
     parts: list[str] = [label(middle, frame.bottom + 34, title, "axis-title", "middle")] if title else []
     for value in scale.ticks(about):

@@ -12,7 +12,7 @@ SHOWN = 10
 
 
 def chosen(trials: Sequence[Trial], baseline: Configuration, most: int = SHOWN) -> tuple[Trial, ...]:
-    """The reference, then the fastest configurations, one trial each; at most ``most`` in all."""
+    """Returns the reference, then the fastest configurations, one trial each; at most ``most`` in all."""
     anchor = evidence.reference(trials, baseline)
     first = () if anchor is None else (anchor,)
     rest = [t for t in ranked(trials) if anchor is None or t.configuration != anchor.configuration]
@@ -20,5 +20,5 @@ def chosen(trials: Sequence[Trial], baseline: Configuration, most: int = SHOWN) 
 
 
 def name_of(trial: Trial, baseline: Configuration) -> str:
-    """``#12``, or ``#0 baseline``."""
+    """Returns ``#12``, or ``#0 baseline``."""
     return f"#{trial.number} baseline" if trial.configuration == baseline else f"#{trial.number}"

@@ -41,7 +41,7 @@ _GLYPHS = {mark.style: mark.glyph for mark in LEGEND}
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of the map: what is known of a pair of knob values, measured or predicted."""
+    """One cell of the map: the trials of a pair of knob values, or its prediction."""
 
     style: str
     """Of ``LEGEND``; of a prediction ``cell-ruled``, ``cell-likely`` or ``cell-unlikely``."""
@@ -51,14 +51,14 @@ class Cell:
 
 
 def pair_of(trial: Trial, across: str, up: str) -> Pair:
-    """The trial's values as text."""
+    """Returns the trial's values as text."""
     return knob_value(trial.configuration.get(across)), knob_value(trial.configuration.get(up))
 
 
-def values_of(knob: str, trials: Iterable[Trial], listed: Iterable[KnobValue] = ()) -> tuple[KnobValue | None, ...]:
-    """Tried and listed values, numbers growing, then words; of more than ``MOST_VALUES`` the tried ones first."""
+def values_of(knob: str, trials: Iterable[Trial], searched: Iterable[KnobValue] = ()) -> tuple[KnobValue | None, ...]:
+    """Returns tried and listed values, numbers first, growing; of more than ``MOST_VALUES`` the tried ones first."""
     tried = {knob_value(v): v for t in trials for v in [t.configuration.get(knob)]}
-    every = {**tried, **{knob_value(v): v for v in listed if len(tried) < MOST_VALUES}}
+    every = {**tried, **{knob_value(v): v for v in searched if len(tried) < MOST_VALUES}}
     kept = dict(list(every.items())[:MOST_VALUES])
     return tuple(sorted(kept.values(), key=_order))
 
@@ -66,19 +66,19 @@ def values_of(knob: str, trials: Iterable[Trial], listed: Iterable[KnobValue] = 
 def feasibility_map(
     trials: Sequence[Trial],
     knobs: tuple[str, str],
-    listed: Mapping[str, Sequence[KnobValue]],
+    searched: Mapping[str, Sequence[KnobValue]],
     predicted: Mapping[Pair, Cell],
     href: CellHref | None = None,
 ) -> Chart:
-    """Draws the map of ``knobs`` (across, up); ``listed`` are the space's values by knob, cells link to ``href``, if
+    """Draws the map of ``knobs`` (across, up); ``searched`` are the space's values by knob, cells link to ``href``, if
     given."""
     across, up = knobs
     if not across or not up or across == up:
         return empty(NAME, "What fits", "A map needs two different knobs whose values differ between trials.")
     title = f"What fits: {across} and {up}"
     decided = [t for t in corrected(trials) if t.kind.is_searched and has_verdict(t)]
-    columns = [knob_value(v) for v in values_of(across, trials, listed.get(across, ()))]
-    rows = [knob_value(v) for v in values_of(up, trials, listed.get(up, ()))]
+    columns = [knob_value(v) for v in values_of(across, trials, searched.get(across, ()))]
+    rows = [knob_value(v) for v in values_of(up, trials, searched.get(up, ()))]
     if not columns or not rows:
         return empty(NAME, title, "Neither the trials nor the space have values of these knobs.")
     by_pair: dict[Pair, list[Trial]] = {}
@@ -96,7 +96,7 @@ def feasibility_map(
 
 
 def cell(trials: Sequence[Trial], predicted: Cell | None) -> Cell:
-    """One cell of the map, from the pair's trials, or else from its prediction."""
+    """Returns one cell of the map, from the pair's trials, or else from its prediction."""
     if not trials:
         return predicted or Cell("cell-untried", "not tried")
     fitting = [t for t in trials if t.fits]
@@ -142,19 +142,21 @@ def _parts(
     parts += [label(frame.left - 8, up.centre(j) + 4, y, "tick", "end") for j, y in enumerate(rows)]
     for i, x in enumerate(columns):
         for j, y in enumerate(rows):
-            box = (across.left(i), up.left(j) + up.width, across.width)
+            box = (across.left_edge(i), up.left_edge(j) + up.width, across.width)
             where = href(x, y) if href is not None else ""
             parts.append(_cell(box, cells[x, y], f"{knobs[0]} {x}, {knobs[1]} {y}", where))
     return parts
 
 
-def _cell(box: tuple[float, float, float], found: Cell, pair: str, where: str) -> Svg:
+def _cell(box: tuple[float, float, float], cell_of: Cell, pair: str, where: str) -> Svg:
     left, top, width = box
     height = CELL - 3
-    ground = tag("rect", x=left + 1.5, y=top + 1.5, width=width - 3, height=height, rx=4, class_=f"cell {found.style}")
-    glyph = _GLYPHS[found.style]
-    short = found.short if width >= WORDY or len(found.short) <= 5 else ""
+    ground = tag(
+        "rect", x=left + 1.5, y=top + 1.5, width=width - 3, height=height, rx=4, class_=f"cell {cell_of.style}"
+    )
+    glyph = _GLYPHS[cell_of.style]
+    short = cell_of.short if width >= WORDY or len(cell_of.short) <= 5 else ""
     words = f"{glyph} {short}" if short else glyph
     said = label(left + width / 2, top + CELL / 2 + 5, words, "cell-words", "middle")
-    tried = found.style in ("cell-fits", "cell-mixed", "cell-oom", "cell-failed")
-    return linked(group([ground, said]), where if tried else "", f"{pair}: {found.words}")
+    tried = cell_of.style in ("cell-fits", "cell-mixed", "cell-oom", "cell-failed")
+    return linked(group([ground, said]), where if tried else "", f"{pair}: {cell_of.words}")

@@ -44,7 +44,7 @@ class Step:
 
 
 def steps(trials: Sequence[Trial], spec: StudySpec) -> tuple[Step, ...]:
-    """The best so far, by trial number; failures and emulated speeds are no steps."""
+    """Returns the best so far, by trial number; failures and emulated speeds are no steps."""
     found: list[Step] = []
     for trial in sorted(trials, key=lambda t: t.number):
         speed = trial.tokens_per_hour
@@ -56,7 +56,7 @@ def steps(trials: Sequence[Trial], spec: StudySpec) -> tuple[Step, ...]:
 
 
 def history(trials: Sequence[Trial], spec: StudySpec, href: Href = nowhere) -> Chart:
-    """The chart; marks lead to their trials by ``href``."""
+    """Draws the chart; marks lead to their trials by ``href``."""
     shown = sorted((t for t in trials if t.state is not TrialState.WAITING), key=lambda t: t.number)
     if not shown:
         return empty(NAME, TITLE, "No trial has been started.")
@@ -84,14 +84,16 @@ def history(trials: Sequence[Trial], spec: StudySpec, href: Href = nowhere) -> C
     )
 
 
-def _says(shown: Sequence[Trial], best: Sequence[Step]) -> str:
+def _says(entries: Sequence[Trial], best: Sequence[Step]) -> str:
     if not best:
-        judged = any(retries.decided(t) for t in shown)
-        return f"{counted(len(shown), 'trial')}; {'none is feasible so far' if judged else 'nothing is measured yet'}."
+        judged = any(retries.decided(t) for t in entries)
+        return (
+            f"{counted(len(entries), 'trial')}; {'none is feasible so far' if judged else 'nothing is measured yet'}."
+        )
     last = best[-1]
     found = f", found in {len(best)} steps" if len(best) > 1 else ""
     return (
-        f"{counted(len(shown), 'trial')}; the best so far is #{last.number} with {rate(last.tokens_per_hour)} "
+        f"{counted(len(entries), 'trial')}; the best so far is #{last.number} with {rate(last.tokens_per_hour)} "
         f"tokens/hour{found}."
     )
 
@@ -113,7 +115,7 @@ def _whole(value: float) -> str:
 
 
 def _corners(best: Sequence[Step], across: Scale) -> list[tuple[float, float]]:
-    """(x, tokens/hour) of a line that goes up where a step is, to the end."""
+    """Returns (x, tokens/hour) of a line that goes up where a step is, to the end."""
     found: list[tuple[float, float]] = []
     for step in best:
         x = across.at(step.number)
@@ -137,15 +139,15 @@ def _anchor(trials: Sequence[Trial], spec: StudySpec, up: Scale) -> list[str]:
     return [line(FRAME.left, y, FRAME.right, y, "anchor"), label(FRAME.right - 4, y - 5, name, "tick", "end")]
 
 
-def _marks(shown: Sequence[Trial], spec: StudySpec, across: Scale, up: Scale, href: Href) -> list[str]:
-    if len(shown) <= MOST_MARKS:
-        return [_mark(t, spec, across, up, href) for t in shown]
-    each = math.ceil(len(shown) / MOST_MARKS)
-    return [_column(shown[i : i + each], across, up) for i in range(0, len(shown), each)]
+def _marks(entries: Sequence[Trial], spec: StudySpec, across: Scale, up: Scale, href: Href) -> list[str]:
+    if len(entries) <= MOST_MARKS:
+        return [_mark(t, spec, across, up, href) for t in entries]
+    each = math.ceil(len(entries) / MOST_MARKS)
+    return [_column(entries[i : i + each], across, up) for i in range(0, len(entries), each)]
 
 
 def style_of(trial: Trial, spec: StudySpec) -> str:
-    """The legend's mark for a trial."""
+    """Returns the legend's mark for a trial."""
     if trial.state is TrialState.FAIL:
         return "bad"
     if trial.state in (TrialState.RUNNING, TrialState.WAITING):
@@ -167,7 +169,7 @@ def _mark(trial: Trial, spec: StudySpec, across: Scale, up: Scale, href: Href) -
 
 
 def shape(style: str, x: float, y: float) -> Svg:
-    """A mark that is told from the others by its form too, not by its colour alone."""
+    """Draws a mark that differs from the others by its form too, not by its colour alone."""
     if style == "bad":
         return tag("path", d=f"M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8", class_="point bad")
     if style == "bound":
@@ -181,7 +183,7 @@ def shape(style: str, x: float, y: float) -> Svg:
 
 
 def _column(trials: Sequence[Trial], across: Scale, up: Scale) -> Svg:
-    """Neighbours in one mark: from the slowest to the fastest, and below it a tick where some failed."""
+    """Draws neighbours as one mark: from the slowest to the fastest, and below it a tick where some failed."""
     speeds = [s for t in trials if t.feasible and (s := t.tokens_per_hour)]
     failed = sum(t.state is TrialState.FAIL for t in trials)
     x = (across.at(trials[0].number) + across.at(trials[-1].number)) / 2
@@ -195,7 +197,7 @@ def _column(trials: Sequence[Trial], across: Scale, up: Scale) -> Svg:
     return linked(group(parts), "", words)
 
 
-def _legend(shown: Sequence[Trial], spec: StudySpec, best: Sequence[Step]) -> tuple[Mark, ...]:
-    seen = {"many", "bad"} if len(shown) > MOST_MARKS else {style_of(t, spec) for t in shown}
+def _legend(entries: Sequence[Trial], spec: StudySpec, best: Sequence[Step]) -> tuple[Mark, ...]:
+    seen = {"many", "bad"} if len(entries) > MOST_MARKS else {style_of(t, spec) for t in entries}
     seen |= {"best", "anchor"} if best else set()
     return tuple(m for m in LEGEND if m.style in seen)

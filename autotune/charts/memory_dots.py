@@ -37,7 +37,7 @@ def by_phase(trial: Trial, pool: Pool) -> dict[str, int]:
 
 
 def memory(trials: Sequence[Trial], baseline: Configuration, capacity: Capacity, href: Href = nowhere) -> Chart:
-    """A line for each of the fastest trials and of the latest that ran out: a bar to its peak, a dot for each phase."""
+    """Draws the fastest trials and the latest that ran out: a bar to the peak, a dot for each phase."""
     pool = capacity.pool
     failed = [t for t in trials if t.outcome is not None and t.outcome.pool is pool and t.peak(pool) is not None][-3:]
     shown = [t for t in (*chosen(trials, baseline), *failed) if t.peak(pool) is not None]
@@ -71,11 +71,11 @@ def memory(trials: Sequence[Trial], baseline: Configuration, capacity: Capacity,
     return Chart("memory", title, says, drawing(frame.bottom + 42, parts, says, "memory"), heads, rows, legend)
 
 
-def _says(shown: Sequence[Trial], capacity: Capacity) -> str:
-    most = max(shown, key=lambda t: t.peak(capacity.pool) or 0)
+def _says(entries: Sequence[Trial], capacity: Capacity) -> str:
+    most = max(entries, key=lambda t: t.peak(capacity.pool) or 0)
     used = most.peak(capacity.pool) or 0
     share = f", {used / capacity.limit:.0%} of the limit" if capacity.limit else ""
-    return f"Of {counted(len(shown), 'trial')} #{most.number} used most: {format_size(used)}{share}."
+    return f"Of {counted(len(entries), 'trial')} #{most.number} used most: {format_size(used)}{share}."
 
 
 def _size(used: int | None) -> str:

@@ -55,7 +55,7 @@ class Band:
 
 
 def over_time(timeline: MemoryTimeline | None, capacity: Capacity) -> Chart:
-    """A line for each series, a band behind it for each phase; ``None``: nothing was kept."""
+    """Draws a line for each series, a band behind it for each phase; ``None`` without records."""
     if timeline is None or not timeline.host:
         return empty(NAME, TITLE, "No memory over time was written down, or not yet.")
     series: Series = {Pool.HOST: timeline.host} | ({Pool.DEVICE: timeline.device} if timeline.device else {})
@@ -84,7 +84,7 @@ def over_time(timeline: MemoryTimeline | None, capacity: Capacity) -> Chart:
 
 
 def bands(points: Sequence[Point], end: float) -> tuple[Band, ...]:
-    """The phases in the order they ran, each from its first point to that of the next; the last to ``end`` seconds."""
+    """Returns the phases in order, each from its first point to that of the next; the last to ``end`` seconds."""
     runs = [tuple(run) for _, run in groupby(points, key=lambda point: (point.phase, point.cycle))]
     starts = [run[0].seconds for run in runs]
     ends = [*starts[1:], end]
@@ -95,7 +95,7 @@ def bands(points: Sequence[Point], end: float) -> tuple[Band, ...]:
 
 
 def kind(phase: str) -> str:
-    """Entry of the legend for a phase."""
+    """Returns the entry of the legend for a phase."""
     return phase if phase in KNOWN else STARTING if phase in _PARTS else OTHER
 
 
@@ -122,7 +122,7 @@ def _limit(capacity: Capacity, up: Scale) -> list[Svg]:
 
 
 def _line(pool: Pool, points: Sequence[Point], across: Scale, up: Scale) -> list[Svg]:
-    """With a dot at its highest point."""
+    """Draws a line with a dot at its highest point."""
     places = [(across.at(point.seconds), up.at(point.used / GIB)) for point in points]
     top = max(points, key=lambda point: point.used)
     dot = tag("circle", cx=across.at(top.seconds), cy=up.at(top.used / GIB), r=4, class_=f"dot {_STYLES[pool]}")
@@ -146,7 +146,7 @@ def _phase(point: Point) -> str:
 
 
 def _rows(series: Series) -> tuple[tuple[str, ...], ...]:
-    """Growing in time; a point has its figure in the column of its own series."""
+    """Returns rows growing in time; a point has its figure in the column of its own series."""
     points = [(point, pool) for pool, every in series.items() for point in thinned(every, MOST_ROWS)]
     points.sort(key=lambda found: found[0].seconds)
     return tuple(
@@ -159,11 +159,11 @@ def _rows(series: Series) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _legend(shown: Sequence[Band], series: Series, capacity: Capacity) -> tuple[Mark, ...]:
+def _legend(entries: Sequence[Band], series: Series, capacity: Capacity) -> tuple[Mark, ...]:
     lines = [Mark(_STYLES[pool], _NAMES[pool], _GLYPHS[pool]) for pool in series]
     if capacity.limit:
         lines.append(Mark("capacity", f"{_LIMITS[capacity.pool]}, {format_size(capacity.limit)}", "┃"))
-    names = ordered(kind(band.highest.phase) for band in shown)
+    names = ordered(kind(band.highest.phase) for band in entries)
     return (*lines, *(Mark(f"phase-{style(name)}", name) for name in names))
 
 

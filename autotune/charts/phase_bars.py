@@ -32,7 +32,7 @@ class Bar:
 
 
 def by_trial(trials: Sequence[Trial], baseline: Configuration, href: Href = nowhere) -> Chart:
-    """Mean seconds of a speed cycle by phase, for the baseline and the fastest configurations."""
+    """Draws the mean seconds of a speed cycle by phase, for the baseline and the fastest configurations."""
     shown = [t for t in chosen(trials, baseline) if t.speed_cycles()]
     bars = [Bar(name_of(t, baseline), mean_phases(t.speed_cycles()), t.number) for t in shown]
     title = "Seconds of a cycle, by phase"
@@ -42,7 +42,7 @@ def by_trial(trials: Sequence[Trial], baseline: Configuration, href: Href = nowh
 
 
 def by_cycle(trial: Trial) -> Chart:
-    """Every cycle of a trial as rank 0 saw it; discarded ones are faint."""
+    """Draws every cycle of a trial as rank 0 saw it; discarded ones are faint."""
     own = [c for c in trial.cycles if c.rank == 0]
     bars = [Bar(f"{c.index} {c.cycle_kind.value}", c.phases, None, not c.accepted) for c in own[:MOST_CYCLES]]
     title = "Cycles, by phase"
@@ -54,19 +54,19 @@ def by_cycle(trial: Trial) -> Chart:
 
 
 def mean_phases(cycles: Sequence[CycleRecord]) -> dict[str, float]:
-    """Seconds by phase in the mean of the cycles, known phases first and in their order."""
+    """Returns seconds by phase in the mean of the cycles, known phases first and in their order."""
     names = ordered(name for cycle in cycles for name in cycle.phases)
     return {n: statistics.fmean(max(0.0, c.phases.get(n, 0.0)) for c in cycles) for n in names}
 
 
 def ordered(names: Iterable[str]) -> tuple[str, ...]:
-    """Phases in the order a cycle goes through them, then others by name."""
+    """Returns phases in the order a cycle goes through them, then others by name."""
     found = set(names)
     return (*(n for n in KNOWN if n in found), *sorted(found - set(KNOWN)))
 
 
 def stacked(name: str, title: str, bars: Sequence[Bar], href: Href, note: str) -> Chart:
-    """Bars from the left, phases in the order of a cycle."""
+    """Draws bars from the left, phases in the order of a cycle."""
     frame = Frame(LEFT, RIGHT, TOP, TOP + len(bars) * (BAR + 6))
     across = linear([sum(_clean(b).values()) for b in bars], frame.left, frame.right)
     lines = Bands(len(bars), frame.top, frame.bottom)
@@ -91,7 +91,7 @@ def stacked(name: str, title: str, bars: Sequence[Bar], href: Href, note: str) -
 
 
 def style(phase: str) -> str:
-    """Class of a phase's colour."""
+    """Returns the class of a phase's colour."""
     return phase if phase in KNOWN else "other"
 
 

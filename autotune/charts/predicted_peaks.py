@@ -1,4 +1,4 @@
-"""Peaks of memory that were predicted from earlier trials, against what was then measured."""
+"""Peaks of memory predicted from earlier trials, against the measured ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "predicted-peaks"
 
 @dataclass(frozen=True)
 class PredictedPeak:
-    """A measured peak and what was expected of it; bytes."""
+    """A measured peak and its prediction, in bytes."""
 
     number: int
     known: int
@@ -31,12 +31,12 @@ class PredictedPeak:
 
     @property
     def inside(self) -> bool:
-        """The interval holds what was measured."""
+        """Whether the interval holds the measured peak."""
         return self.low <= self.measured <= self.high
 
 
 def predicted_peaks(peaks: Sequence[PredictedPeak], pool: Pool, href: Href = nowhere) -> Chart:
-    """Measured against predicted peaks; the line is where both are the same, the band 5 % to either side."""
+    """Draws measured against predicted peaks, with the line of equality and a band of 5 % to either side."""
     title = f"Predicted against measured {POOL_WORDS.get(pool, pool.value)}"
     if not peaks:
         return empty(NAME, title, "No trial has been measured through its longest completions yet.")

@@ -12,7 +12,7 @@ MOST_TICKS = 40
 
 @dataclass(frozen=True)
 class Scale:
-    """Values of ``low`` to ``high`` lie between ``start`` and ``end``; what is beyond lies at the edge."""
+    """Values of ``low`` to ``high`` lie between ``start`` and ``end``; values beyond lie at the edge."""
 
     low: float
     high: float
@@ -20,12 +20,12 @@ class Scale:
     end: float
 
     def at(self, value: float) -> float:
-        """The place of a finite value."""
+        """Returns the place of a finite value."""
         point = min(self.high, max(self.low, value))
         return self.start + (self.end - self.start) * (point - self.low) / (self.high - self.low)
 
     def ticks(self, about: int = 5) -> tuple[float, ...]:
-        """Round values inside, roughly ``about`` of them, growing."""
+        """Returns round values inside, roughly ``about`` of them, growing."""
         step = _step((self.high - self.low) / max(1, about))
         first = math.ceil(self.low / step - 1e-9)
         count = min(MOST_TICKS, math.floor(self.high / step + 1e-9) - first + 1)
@@ -33,7 +33,7 @@ class Scale:
 
 
 def linear(values: Iterable[float], start: float, end: float, *, zero: bool = True, room: float = 0.06) -> Scale:
-    """A scale that holds all finite ``values`` with a little room, and zero if asked."""
+    """Builds a scale that holds all finite ``values`` with a little room, and zero on request."""
     known = [v for v in values if math.isfinite(v)] + ([0.0] if zero else [])
     low, high = min(known, default=0.0), max(known, default=1.0)
     margin = (high - low) * room or abs(high) * room or 1.0
@@ -53,22 +53,22 @@ class Bands:
         return (self.end - self.start) / max(1, self.count)
 
     def centre(self, place: int) -> float:
-        """The centre of part ``place``, counted from 0."""
+        """Returns the centre of part ``place``, counted from 0."""
         return self.start + self.width * (place + 0.5)
 
-    def left(self, place: int) -> float:
-        """The left edge of part ``place``, counted from 0."""
+    def left_edge(self, place: int) -> float:
+        """Returns the left edge of part ``place``, counted from 0."""
         return self.start + self.width * place
 
 
 def thinned(count: int, most: int) -> Sequence[int]:
-    """Places among ``count`` that are labelled: all, or evenly ``most`` of them at most, the first always."""
+    """Returns places among ``count`` that are labelled: all, or evenly ``most`` of them at most, the first always."""
     every = max(1, math.ceil(count / max(1, most)))
     return range(0, count, every)
 
 
 def _step(rough: float) -> float:
-    """The smallest of 1, 2, 5 times a power of ten that is not below ``rough``."""
+    """Returns the smallest of 1, 2, 5 times a power of ten that is not below ``rough``."""
     if not math.isfinite(rough) or rough <= 0:
         return 1.0
     size = 10.0 ** math.floor(math.log10(rough))

@@ -37,7 +37,7 @@ class ScatterPoint:
 
 
 def memory_front(trials: Sequence[Trial], pool: Pool, href: Href = nowhere) -> Chart:
-    """Tokens/hour against the peak; what nothing beats in both is joined."""
+    """Draws tokens/hour against the peak; points that no other beats in both are joined."""
     title = f"Speed against {POOL_WORDS.get(pool, pool.value)}"
     best = {p.trial for p in pareto(trials, pool)}
     points = []
@@ -65,7 +65,7 @@ def _front_words(count: int, front: Sequence[ScatterPoint]) -> str:
 
 
 def as_predicted(across: Scale, up: Scale, low: float, high: float) -> list[Svg]:
-    """The diagonal from ``low`` to ``high`` on which measured equals predicted, with a band ``NEAR`` to either side."""
+    """Draws the diagonal of equality from ``low`` to ``high``, with a band ``NEAR`` to either side."""
     band = [(across.at(v), up.at(v * (1 + NEAR))) for v in (low, high)]
     band += [(across.at(v), up.at(v * (1 - NEAR))) for v in (high, low)]
     same = path((across.at(v), up.at(v)) for v in (low, high))
@@ -73,7 +73,7 @@ def as_predicted(across: Scale, up: Scale, low: float, high: float) -> list[Svg]
 
 
 def thin(points: Sequence[ScatterPoint]) -> list[ScatterPoint]:
-    """All points, or one for each cell of the plane and every point of the front."""
+    """Returns all points, or one for each cell of the plane and every point of the front."""
     if len(points) <= MOST_POINTS:
         return list(points)
     xs, ys = [p.x for p in points], [p.y for p in points]
@@ -124,10 +124,10 @@ def _point(point: ScatterPoint, across: Scale, up: Scale, href: Href) -> Svg:
 
 
 def dot(x: float, y: float, style: str, words: str, where: str) -> Svg:
-    """A point with its words, and a link where there is one to follow."""
+    """Draws a point with its words, and a link where there is one to follow."""
     return linked(tag("circle", cx=x, cy=y, r=4, class_=style), where, words)
 
 
 def plain(value: float) -> str:
-    """A figure of an axis."""
+    """Formats a figure of an axis."""
     return f"{value:g}"

@@ -34,13 +34,13 @@ def tag(name: str, *children: str, **attributes: object) -> Svg:
 
 
 def text(words: object) -> Svg:
-    """Foreign text: one line, nothing that steers a terminal or a reader's eye, at most ``LONGEST`` characters."""
+    """Makes foreign text one line of at most ``LONGEST`` characters, without control characters."""
     bare = clean(words)
     return Svg(escape(bare if len(bare) <= LONGEST else bare[: LONGEST - 1] + "…", quote=True))
 
 
 def number(value: float) -> str:
-    """A coordinate with one digit after the point. Raises ``ValueError`` if it is not finite."""
+    """Formats a coordinate with one digit after the point. Raises ``ValueError`` if it is not finite."""
     if not math.isfinite(value):
         raise ValueError(f"{value} has no place in a drawing")
     shown = f"{value:.1f}".removesuffix(".0")
@@ -48,22 +48,22 @@ def number(value: float) -> str:
 
 
 def path(points: Iterable[tuple[float, float]]) -> str:
-    """The ``d`` of a line through ``points``."""
+    """Returns the ``d`` of a line through ``points``."""
     return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points)
 
 
 def group(children: Iterable[str], **attributes: object) -> Svg:
-    """``<g>``."""
+    """Returns a ``<g>``."""
     return tag("g", *children, **attributes)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Svg:
-    """A straight line."""
+    """Draws a straight line."""
     return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
 def label(x: float, y: float, words: object, class_: str = "", anchor: str = "") -> Svg:
-    """Text at a place; ``anchor`` is ``middle`` or ``end``."""
+    """Draws text at a place; ``anchor`` is ``middle`` or ``end``."""
     return tag("text", text(words), x=x, y=y, class_=class_, text_anchor=anchor)
 
 

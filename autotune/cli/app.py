@@ -49,7 +49,7 @@ class CommandGroups(TyperGroup):
 
 
 def version() -> str:
-    """Version of the installed distribution."""
+    """Returns the version of the installed distribution."""
     from importlib import metadata
 
     try:
@@ -58,8 +58,8 @@ def version() -> str:
         return "not installed (run from its source)"
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         console.line(f"autotune {version()}")
         raise typer.Exit
 
@@ -73,7 +73,7 @@ def _root(
 
 
 def build_app() -> typer.Typer:
-    """The whole command line. Commands import what is heavy only when they run."""
+    """Builds the whole command line. Commands import heavy modules only when they run."""
     app = typer.Typer(
         name="autotune",
         cls=CommandGroups,
@@ -97,6 +97,6 @@ def build_app() -> typer.Typer:
 
 
 def main() -> None:
-    """Entry point of the ``autotune`` command."""
+    """Runs the ``autotune`` command."""
     console.tolerate_encoding()
     sys.exit(exit_code_of(lambda: build_app()(prog_name="autotune")))

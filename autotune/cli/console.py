@@ -15,17 +15,17 @@ WIDTH = 80
 
 
 def out(most: int | None = 100) -> Console:
-    """The console for results, of at most so many columns."""
+    """Returns the console for results, at most ``most`` columns wide."""
     return _console(sys.stdout, most)
 
 
 def width() -> int:
-    """Columns of the terminal, for tables."""
+    """Returns the columns of the terminal, for tables."""
     return out(None).width
 
 
 def talk(most: int | None = 100) -> Console:
-    """The console for progress, hints and errors."""
+    """Returns the console for progress, hints and errors."""
     return _console(sys.stderr, most)
 
 
@@ -42,7 +42,7 @@ def _console(stream: TextIO, most: int | None) -> Console:
 
 
 def show(renderable: RenderableType, most: int | None = 100) -> None:
-    """Print a result; in a pipe or a file without the blanks that fill its lines."""
+    """Prints a result; in a pipe or a file without the blanks that fill its lines."""
     screen = out(most)
     if screen.is_terminal:
         screen.print(renderable)
@@ -54,7 +54,7 @@ def show(renderable: RenderableType, most: int | None = 100) -> None:
 
 
 def line(text: str, *, stream: TextIO | None = None) -> None:
-    """One unwrapped line of plain text; stdout unless told."""
+    """Prints one unwrapped line of plain text, by default on stdout."""
     target = stream or sys.stdout
     try:
         target.write(text + "\n")
@@ -72,12 +72,12 @@ def say(text: str) -> None:
 
 
 def document(value: Any) -> None:
-    """A JSON document on stdout; ASCII, so that no terminal or locale can break it."""
+    """Prints a JSON document on stdout, in ASCII, so that no terminal or locale can break it."""
     line(json.dumps(value, indent=2, allow_nan=False))
 
 
 def record(value: Any) -> None:
-    """One line of NDJSON on stdout."""
+    """Prints one line of NDJSON on stdout."""
     line(json.dumps(value, allow_nan=False, separators=(",", ":")))
 
 

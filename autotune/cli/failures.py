@@ -75,7 +75,7 @@ def _expected(error: Exception, code: int) -> int:
 
 
 def _of_the_files(error: OSError) -> int:
-    """Exit code of a file error: a full disk and the like get a sentence, any other is unexpected."""
+    """Returns the exit code of a file error: a full disk and the like get a sentence, any other is unexpected."""
     if error.errno == errno.ENOENT and os.readlink("/proc/self/cwd").endswith(" (deleted)"):
         return _expected(UsageError("the folder that this runs in is gone; change to another"), UsageError.exit_code)
     if error.errno not in _MENDABLE:
@@ -100,7 +100,7 @@ def _unexpected(error: Exception) -> int:
 
 
 def _settings() -> Settings:
-    """The settings in use; with bad ones in the environment, those of a home among the temporary files."""
+    """Returns the settings in use; with bad ones in the environment, those of a home among the temporary files."""
     try:
         return settings_in_use()
     except UsageError:

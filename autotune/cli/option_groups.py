@@ -43,7 +43,7 @@ class PanelCommand(TyperCommand):
 
 
 def takes(group: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """A command that is given a ``group``, a dataclass whose fields are annotated as Typer's parameters are."""
+    """Makes a command of a function of one dataclass, ``group``, whose fields are Typer's parameters."""
     hints = get_type_hints(group, include_extras=True)
 
     def parameter(name: str, default: Any) -> inspect.Parameter:
@@ -52,7 +52,7 @@ def takes(group: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]
 
     parameters = [parameter(field.name, field.default) for field in fields(group)]  # type: ignore[arg-type]
 
-    def made(run: Callable[[T], None]) -> Callable[..., None]:
+    def decorate(run: Callable[[T], None]) -> Callable[..., None]:
         @functools.wraps(run)
         def command(**given: Any) -> None:
             for name, value in given.items():
@@ -64,4 +64,4 @@ def takes(group: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]
         command.__annotations__ = {each.name: each.annotation for each in parameters}
         return command
 
-    return made
+    return decorate

@@ -46,7 +46,7 @@ def naming_database(database: str | None) -> Iterator[None]:
 
 
 def place_named(home: Path | None) -> str:
-    """The option that names a place on this machine; empty if none was given."""
+    """Returns the option that names a place on this machine; empty without one."""
     return "--home" if home is not None else "--database" if _database.get() is not None else ""
 
 
@@ -59,12 +59,12 @@ def settings_for(home: Path | None) -> Settings:
 
 
 def forget_settings() -> None:
-    """Before a command line begins: what an earlier one in this process used does not count."""
+    """Forgets the settings of an earlier command line in this process."""
     _last.set(None)
 
 
 def settings_in_use() -> Settings:
-    """The settings of the command that is running, else those of the environment."""
+    """Returns the settings of the running command, else those of the environment."""
     return _last.get() or read_settings()
 
 
@@ -75,10 +75,18 @@ def reading(home: Path | None, stop: StopToken | None = None) -> Iterator[tuple[
     settings = settings_for(home)
     if settings.own_database and not settings.home.database.exists():
         raise NotFoundError(f"there is no study in {settings.home.root} yet; `autotune start` begins one")
-    from autotune.wiring import open_store_for, open_to_read
-
-    with closing(open_to_read(settings) if stop is None else open_store_for(settings, stop, create=False)) as store:
+    with closing(_opened(settings, stop)) as store:
         yield settings, store
+
+
+def _opened(settings: Settings, stop: StopToken | None) -> Store:
+    if stop is not None:
+        from autotune.wiring import open_store_for
+
+        return open_store_for(settings, stop, create=False)
+    from autotune.store import READERS_PATIENCE, open_store
+
+    return open_store(settings.database, create=False, patience=READERS_PATIENCE)
 
 
 def find_study(store: Store, name: str | None) -> Study:
@@ -108,7 +116,7 @@ _DATABASE = Annotated[str | None, typer.Option(metavar="URL", help=_DATABASE_HEL
 
 
 def add_database_option(app: typer.Typer) -> None:
-    """``--database``, to all commands registered so far that have ``--home``: both say where studies are kept."""
+    """Adds ``--database`` to all commands registered so far that have ``--home``."""
     for command in app.registered_commands:
         if command.callback is not None and "home" in inspect.signature(command.callback).parameters:
             command.callback = _with_database(command.callback)

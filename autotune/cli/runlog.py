@@ -31,7 +31,7 @@ class _Lines:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """All lines of a log, cleaned. Raises ``OSError``."""
+    """Reads all lines of a log, cleaned. Raises ``OSError``."""
     lines = _Lines()
     with path.open("rb") as stream:
         while data := stream.read(BLOCK):
@@ -58,7 +58,7 @@ def follow(path: Path, ended: Callable[[], bool], wait: Callable[[], None]) -> I
 
 
 def _from(path: Path, offset: int) -> tuple[bytes, int, bool]:
-    """(bytes from ``offset``, the next offset, whether the file shrank below it)."""
+    """Reads on from ``offset``; returns the bytes, the next offset, and whether the file shrank below it."""
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 from collections.abc import Iterator
@@ -43,8 +44,13 @@ class Here:
         return self.settings.home
 
     def read(self, name: str | None) -> StudyReading:
-        """The study of that name or id, or the newest. Raises ``NotFoundError``."""
-        return read_study(self.store, find_study(self.store, name))
+        """Reads the study of that name or id, or the newest. Raises ``NotFoundError``."""
+        gc.disable()  # else it looks again and again at thousands of values, none of which it can free
+        try:
+            return read_study(self.store, find_study(self.store, name))
+        finally:
+            gc.freeze()
+            gc.enable()
 
     def trial(self, study: Study, trial: Trial) -> TrialReading:
         return read_trial(self.settings.home, study, trial, self.notes(study.id, trial.number), plain_file)
@@ -53,7 +59,7 @@ class Here:
         return self.store.notes(study_id, number)
 
     def command(self, words: str) -> str:
-        """``autotune WORDS`` that reads from the same place."""
+        """Returns ``autotune WORDS`` that reads from the same place."""
         return command_line(words, self.settings)
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and its kin as stop tokens: what a user asks a running tuner, or a running command, for."""
+"""Stop tokens: turns Ctrl-C and other signals into requests to a running tuner or command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Notice:
 
     @staticmethod
     def of(grace_s: float, names: Sequence[str]) -> Notice:
-        """With further signals by their names, such as USR2. Raises ``UsageError``."""
+        """Adds further signals by their names, such as USR2. Raises ``UsageError``."""
         if grace_s < 2 * LAST_S:
             raise UsageError(f"--grace must be {2 * LAST_S:.0f}s or more, so that a trial can be ended")
         return Notice(grace_s, frozenset(PREEMPTING) | {_number(name) for name in names})
@@ -83,7 +83,7 @@ class SignalStop:
 
 @contextmanager
 def stopping(say: Callable[[str], None], notice: Notice | None = None) -> Iterator[SignalStop]:
-    """A stop token driven by signals while the block runs."""
+    """Yields a stop token driven by signals while the block runs."""
     notice = notice or Notice()
     stop = SignalStop(say, notice)
     with handling(stop, {signal.SIGINT, signal.SIGHUP, *notice.signals}):
@@ -95,7 +95,7 @@ def stopping(say: Callable[[str], None], notice: Notice | None = None) -> Iterat
 
 @contextmanager
 def leaving(notice: Notice) -> Iterator[None]:
-    """Before a study runs, a scheduler's notice leaves the block at once, with what it started ended."""
+    """Exits the block at once at a scheduler's notice, before a study runs; ends its processes."""
 
     def leave(*_: object) -> None:
         for number in notice.signals:
@@ -108,7 +108,7 @@ def leaving(notice: Notice) -> Iterator[None]:
 
 @contextmanager
 def handling(handler: Callable[[int, FrameType | None], object], numbers: Iterable[int]) -> Iterator[None]:
-    """``handler`` is called for these signals while the block runs."""
+    """Handles these signals by ``handler`` while the block runs."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -130,7 +130,7 @@ class Interrupt:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Ctrl-C and its kin end the running command, not this process, while the block runs."""
+    """Lets Ctrl-C and its kin end the running command, not this process, while the block runs."""
     stop = Interrupt()
     with handling(stop, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
         yield stop

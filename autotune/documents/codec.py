@@ -9,22 +9,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import types
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
-from functools import cache, partial
+from functools import cache
 from typing import Any
-
-from autotune.domain import Configuration
 
 _FLOAT = "$float"
 _ESCAPED = "$$"
 """Prefix of an encoded key that starts with ``$``, so that a user's own ``$float`` keeps its meaning."""
-
-_WORDS = {int: "a whole number", str: "text", bool: "true or false", dict: "an object", list: "a list"}
-
-_Decoder = Callable[[Any], Any]
+_FLOAT_OR_KEY, _HALF = '"$', "\\ud"
+"""Marks of text that pydantic's parser does not restore: an encoded number or key, half of a surrogate pair."""
 
 
 class CodecError(ValueError):
@@ -46,16 +40,26 @@ def load(shape: Any, text: str) -> Any:
     Raises:
         CodecError: ``dump`` did not write ``text`` from a value of this type.
     """
+    from pydantic import ValidationError
+
     try:
-        value = json.loads(text)
+        if _FLOAT_OR_KEY in text or _HALF in text:
+            return _adapter(shape).validate_python(json.loads(text, object_hook=_restored))
+        return _adapter(shape).validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = (getattr(shape, "__name__", "value"), *map(str, first["loc"]))
+        raise CodecError(f"{': '.join(place)}: {first['msg']}") from None
     except (ValueError, RecursionError) as error:
         raise CodecError(f"not JSON: {error}") from None
-    return _at(getattr(shape, "__name__", "value"), _decoder(shape), value)
 
 
-def decode(shape: Any, value: Any) -> Any:
-    """Decodes as ``load`` does, from parsed JSON. Raises ``CodecError``."""
-    return _decoder(shape)(value)
+@cache
+def _adapter(shape: Any) -> Any:
+    """Builds the decoder of a type, once per type, because thousands of values of one type are read at a time."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(shape)
 
 
 def _plain(value: Any, where: str) -> Any:
@@ -80,127 +84,8 @@ def _key(key: Any, where: str) -> str:
     return _ESCAPED + key if key.startswith("$") else key
 
 
-@cache
-def _decoder(shape: Any) -> _Decoder:
-    """Builds the decoder of a type, once per type, because thousands of values of one type are read at a time."""
-    if shape is Any:
-        return _unescaped
-    origin, arguments = typing.get_origin(shape), typing.get_args(shape)
-    if origin in (typing.Union, types.UnionType):
-        return _union_decoder(arguments)
-    if origin is tuple:
-        return _tuple_decoder(arguments)
-    if origin is not None and issubclass(origin, Mapping):
-        return _mapping_decoder(_decoder(arguments[1]))
-    if shape is Configuration:
-        return _configuration
-    if issubclass(shape, Enum):
-        return partial(_enum, shape)
-    if dataclasses.is_dataclass(shape):
-        return _dataclass_decoder(shape)
-    return _float if shape is float else partial(_expect, shape)
-
-
-def _union_decoder(shapes: tuple[Any, ...]) -> _Decoder:
-    rest = [s for s in shapes if s is not type(None)]
-    decode = _decoder(rest[0]) if len(rest) == 1 else _unescaped
-    optional = len(rest) < len(shapes)
-    return lambda value: None if value is None and optional else decode(value)
-
-
-def _tuple_decoder(shapes: tuple[Any, ...]) -> _Decoder:
-    if shapes[-1] is Ellipsis:
-        one = _decoder(shapes[0])
-
-        def many(value: Any) -> tuple[Any, ...]:
-            # Lengths come with every cycle, so whole numbers are let through by the list.
-            plain = shapes[0] is int and set(map(type, _expect(list, value))) <= {int}
-            return tuple(value) if plain else tuple(_at(i, one, v) for i, v in enumerate(_expect(list, value)))
-
-        return many
-    each = [_decoder(s) for s in shapes]
-
-    def fixed(value: Any) -> tuple[Any, ...]:
-        if len(_expect(list, value)) != len(each):
-            raise CodecError(f"expected {len(each)} values, got {len(value)}")
-        return tuple(_at(i, decode, v) for i, (decode, v) in enumerate(zip(each, value, strict=True)))
-
-    return fixed
-
-
-def _mapping_decoder(decode: _Decoder) -> _Decoder:
-    return lambda value: {_unkey(k): _at(k, decode, v) for k, v in _expect(dict, value).items()}
-
-
-def _dataclass_decoder(shape: Any) -> _Decoder:
-    hints = typing.get_type_hints(shape)
-    fields = dataclasses.fields(shape)
-    decoders = [(f.name, _decoder(hints[f.name])) for f in fields]
-    needed = {f.name for f in fields if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING}
-
-    def decode(value: Any) -> Any:
-        if lacking := needed - _expect(dict, value).keys():
-            raise CodecError(f"{', '.join(sorted(lacking))} {'is' if len(lacking) == 1 else 'are'} missing")
-        given: dict[str, Any] = {}
-        name = ""
-        try:  # around all fields, not each: 20 of them are read for every cycle
-            for name, one in decoders:
-                if name in value:
-                    given[name] = one(value[name])
-        except CodecError as error:
-            raise CodecError(f"{name}: {error}") from None
-        return shape(**given)
-
-    return decode
-
-
-def _at(place: str | int, decode: _Decoder, value: Any) -> Any:
-    try:
-        return decode(value)
-    except CodecError as error:
-        raise CodecError(f"{place}: {error}") from None
-
-
-def _configuration(value: Any) -> Configuration:
-    found = _unescaped(_expect(dict, value))
-    if not all(isinstance(v, bool | int | float | str) for v in found.values()):
-        raise CodecError("expected an object of knobs and their values")
-    return Configuration(found)
-
-
-def _enum(shape: type[Enum], value: Any) -> Enum:
-    try:
-        return shape(value)
-    except ValueError:
-        raise CodecError(f"{value!r} is no {shape.__name__}") from None
-
-
-def _float(value: Any) -> float:
-    if type(value) is float:  # nearly always; ten of them are read for every cycle
-        return value
-    if isinstance(value, dict) and set(value) == {_FLOAT}:
+def _restored(value: dict[str, Any]) -> Any:
+    """Decodes an object of ``_plain``, whose values are decoded already."""
+    if set(value) == {_FLOAT}:
         return float(value[_FLOAT])
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CodecError(f"expected a number, got {value!r}")
-    return float(value)
-
-
-def _expect(shape: Any, value: Any) -> Any:
-    if not isinstance(value, shape) or (shape is int and isinstance(value, bool)):
-        raise CodecError(f"expected {_WORDS.get(shape, shape.__name__)}, got {value!r}")
-    return value
-
-
-def _unescaped(value: Any) -> Any:
-    """Decodes plain data from JSON values: the inverse of ``_plain``."""
-    if isinstance(value, list):
-        return [_unescaped(v) for v in value]
-    if isinstance(value, dict):
-        if set(value) == {_FLOAT}:
-            return float(value[_FLOAT])
-        return {_unkey(k): _unescaped(v) for k, v in value.items()}
-    return value
-
-
-def _unkey(key: str) -> str:
-    return key.removeprefix(_ESCAPED)
+    return {key.removeprefix(_ESCAPED): each for key, each in value.items()}

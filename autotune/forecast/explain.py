@@ -6,9 +6,15 @@ from collections.abc import Sequence
 
 from autotune.domain import Configuration, RecommendationRow, StudySpec, Trial
 from autotune.insights.related import began_words
-from autotune.insights.ruled_out import RuledOut, RulingCause, by_trials
-from autotune.insights.why import RowReasons, Why, failed_neighbours
-from autotune.insights.why_words import failed_neighbour_words
+from autotune.insights.why import (
+    RowReasons,
+    RuledOut,
+    RulingCause,
+    Why,
+    by_trials,
+    failed_neighbour_words,
+    failed_neighbours,
+)
 from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.recommendation.reading import StudyReading

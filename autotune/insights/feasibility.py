@@ -53,8 +53,7 @@ def cause(outcome: Outcome) -> str:
 
 
 def advice(trial: Trial, trials: Iterable[Trial]) -> str:
-    """Returns the suggestion of a failure; of one that ran out of memory without what it has already, and with the
-    nearest configuration that fitted."""
+    """Returns the suggestion of a failure, without settings it has; after an OOM with the nearest that fitted."""
     outcome = trial.outcome
     if outcome is None or outcome.reason is not FailureReason.OOM:
         return "" if outcome is None else outcome.suggestion

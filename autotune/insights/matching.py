@@ -49,7 +49,9 @@ class Difference:
             return f"{self.name} is not known of this study"
         apart = f"{self.distance:.2g} doubling{'' if self.distance == 1 else 's'}"
         numbers = not isinstance(self.target, str) and not isinstance(self.study, str) and self.target and self.study
-        return f"{self.name} {_shown(self.study)} instead of {_shown(self.target)}" + (f": {apart}" if numbers else "")
+        return f"{self.name} {_words_of(self.study)} instead of {_words_of(self.target)}" + (
+            f": {apart}" if numbers else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -138,5 +140,5 @@ def _factor(own: str | int | float, other: str | int | float | None) -> float:
     return abs(math.log2(own / other))
 
 
-def _shown(value: object) -> str:
+def _words_of(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else clean(value)

@@ -40,7 +40,7 @@ def related(studies: Iterable[Study], spec: StudySpec) -> tuple[Related, ...]:
         s for s in studies if (s.spec.framework, s.spec.resources.device) == (spec.framework, spec.resources.device)
     )
     own = [s for s in alike if s.spec.digest != spec.digest]
-    found = [_related(match, spec) for match in nearest_studies(own, _wanted(spec))]
+    found = [_related(match, spec) for match in nearest_studies(own, _profile_of(spec))]
     near = [r for r in found if r.distance <= FARTHEST]
     return tuple(sorted(near, key=lambda r: (r.distance, -r.study.created_at, -r.study.id)))
 
@@ -51,7 +51,7 @@ def began_words(known: PriorKnowledge | None) -> tuple[str, ...]:
     return tuple(f"{counted(len(e.trials), 'trial')} of {e.sentence}" for e in earlier)
 
 
-def _wanted(spec: StudySpec) -> TrainingProfile:
+def _profile_of(spec: StudySpec) -> TrainingProfile:
     return TrainingProfile(
         gpus=spec.resources.total_gpus or None,
         rows_per_update=spec.workload.rows_per_update,

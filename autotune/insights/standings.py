@@ -24,25 +24,27 @@ class Standing:
     confirmed: bool
 
 
-def standings(trials: Sequence[Trial], baseline: Configuration, framework: str) -> tuple[Standing, ...]:
-    """Returns the feasible configurations, best first."""
-    held = evidence.feasible(trials)
+def standings(
+    trials: Sequence[Trial], baseline: Configuration, framework: str, most: int | None = None
+) -> tuple[Standing, ...]:
+    """Returns the feasible configurations, best first; at most ``most``, each of which costs time."""
     anchor = evidence.reference(trials, baseline)
+    ranked = [(-evidence.merit(runs), runs[0].number, c, runs) for c, runs in evidence.feasible(trials).items()]
     found = []
-    for configuration, runs in held.items():
+    for merit, _, configuration, runs in sorted(ranked, key=lambda each: each[:2])[:most]:
         ratio = None if anchor is None else evidence.gain_value(trials, configuration, anchor.configuration)
         found.append(
             Standing(
                 configuration=configuration,
                 tokens_per_hour=evidence.speed(runs),
-                merit=evidence.merit(runs),
+                merit=-merit,
                 numbers=tuple(t.number for t in runs),
                 ratio=ratio,
                 same_learning=evidence.same_learning(configuration, baseline, framework),
                 confirmed=any(t.kind is TrialKind.CONFIRM for t in runs),
             )
         )
-    return tuple(sorted(found, key=lambda s: (-s.merit, s.numbers)))
+    return tuple(found)
 
 
 def place(trial: Trial) -> tuple[int, float, int]:

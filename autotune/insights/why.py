@@ -1,25 +1,120 @@
-"""Explains a recommended configuration: the share of each changed knob, and the failures one knob away. Pure."""
+"""Explains a recommendation: shares of changed knobs, failures one knob away, ruled-out configurations; as values,
+sentences and JSON. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
-from autotune.domain import Configuration, Trial, TrialKind, TrialState
+from autotune.documents.study import plain
+from autotune.domain import Configuration, FailureReason, Trial, TrialKind, TrialState
 from autotune.domain.differences import chosen_differences
 from autotune.insights.feasibility import cause
-from autotune.insights.ruled_out import RuledOut
 from autotune.statistics import evidence
 from autotune.statistics.retries import disproved
+from autotune.wording.numbers import counted, ratio_words, signed_percent
 from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
+from trainer.child.contract import encode
 
 if TYPE_CHECKING:  # it imports numpy and scipy, which a short command has no need of
-    from autotune.statistics.knob_shares import KnobShares
+    from autotune.statistics.knob_shares import KnobShares, Share
 
 MOST_FAILED = 20
 """Most failed neighbours that are shown."""
+MOST_NUMBERS = 8
+LEAST_ELSEWHERE = 0.05
+"""Change in phases that no changed knob acts on from which it is told."""
+GUARDS = frozenset({FailureReason.QUALITY, FailureReason.NAN})
+"""Failures with wrong numbers, although the run itself did not break."""
+
+
+class RulingCause(StrEnum):
+    """Kind of reason that ruled out a combination or a trial."""
+
+    LEGALITY = "legality"
+    """A rule, before anything ran."""
+    MEMORY = "memory"
+    """Combinations that need at least as much memory as a trial that ran out of it."""
+    GUARD = "guard"
+    """A trial ran, and its numbers were wrong."""
+    FAILURE = "failure"
+    """A trial failed in another way."""
+    STOPPED = "stopped"
+    """A trial was stopped early because it could not win."""
+    SLOWER = "slower"
+    """A trial was measured completely, and is not faster."""
+    UNPROVEN = "unproven"
+    """A trial was measured faster, but its gain was not proven."""
+
+
+@dataclass(frozen=True)
+class RuledOut:
+    """One reason, with the combinations and trials that it ruled out."""
+
+    by: RulingCause
+    name: str
+    """Name of the rule, or the cause in few words."""
+    count: int
+    """Number of combinations of the space if ``by`` is LEGALITY or MEMORY, else of trials."""
+    sentence: str = ""
+    """Example for people."""
+    trials: tuple[int, ...] = ()
+    """Numbers of the trials that gave the reason."""
+    exact: bool = True
+    """False if ``count`` is an estimate, because the space is too large to enumerate."""
+
+
+def by_trials(
+    trials: Sequence[Trial], answers: Sequence[int], faster: Collection[Configuration] = ()
+) -> tuple[RuledOut, ...]:
+    """Collects the trials that are not the answer by reason, each once: guards, failures, stopped, slower, unproven.
+
+    Args:
+        answers: numbers of the trials behind the recommendation and its reference.
+        faster: configurations that measured faster than the answer they compete with.
+    """
+    mended = disproved(trials)
+    groups: dict[tuple[RulingCause, str], list[Trial]] = {}
+    for trial in sorted(trials, key=lambda t: t.number):
+        found = _verdict(trial, faster) if trial.number not in mended and trial.number not in answers else None
+        if found is not None:
+            groups.setdefault(found, []).append(trial)
+    order = list(RulingCause)
+    made = (
+        RuledOut(by, name, len(found), _example(by, found[0]), tuple(t.number for t in found))
+        for (by, name), found in groups.items()
+    )
+    return tuple(sorted(made, key=lambda r: (order.index(r.by), -r.count, r.name)))
+
+
+def _verdict(trial: Trial, faster: Collection[Configuration]) -> tuple[RulingCause, str] | None:
+    outcome = trial.outcome
+    if trial.state is TrialState.FAIL and outcome is not None and outcome.reason is not None:
+        if outcome.inconclusive:
+            return None
+        return (RulingCause.GUARD if outcome.reason in GUARDS else RulingCause.FAILURE), cause(outcome)
+    if trial.at_most is not None:
+        return RulingCause.STOPPED, "cannot win"
+    if trial.feasible and trial.tokens_per_hour and not trial.emulated:
+        return _not_chosen(trial.configuration in faster)
+    return None
+
+
+def _not_chosen(faster: bool) -> tuple[RulingCause, str]:
+    return (
+        (RulingCause.UNPROVEN, "measured faster, not proven")
+        if faster
+        else (RulingCause.SLOWER, "measured and not faster")
+    )
+
+
+def _example(by: RulingCause, trial: Trial) -> str:
+    if by in (RulingCause.SLOWER, RulingCause.UNPROVEN) or trial.outcome is None:
+        return ""
+    return trial.outcome.sentence()
 
 
 @dataclass(frozen=True)
@@ -99,3 +194,122 @@ def _failed(trial: Trial) -> bool:
     searched = trial.kind.is_searched or trial.kind is TrialKind.CONFIRM
     blamed = trial.outcome is not None and not trial.outcome.ok and not trial.inconclusive
     return searched and trial.state is TrialState.FAIL and blamed
+
+
+def share_words(shares: KnobShares, share: Share) -> str:
+    """Formats a share: ``torch_compile on with host_allocator keep: +40 % (+5 to +86 %), never tried apart``."""
+    changes = " with ".join(f"{name} {knob_value(shares.changes[name][1], name)}" for name in share.knobs)
+    return f"{changes}: {range_words(share)}{', never tried apart' if len(share.knobs) > 1 else ''}"
+
+
+def range_words(share: Share) -> str:
+    """Returns ``+25.0 % (-1.0 % to +57.0 %)``; in words where the interval tells nothing."""
+    if share.low == share.high:
+        return "nothing, it acts on no phase of these cycles"
+    return ratio_words(share.value, share.low, share.high)
+
+
+def summary_words(shares: KnobShares) -> str:
+    """Returns ``together +134.0 %, by one model of 15 trials; no single knob is proven`` and the rest."""
+    proven = ", ".join(" with ".join(share.knobs) for share in shares.shares if share.proven)
+    together = range_words(shares.together).partition(" (")[0]
+    verdict = f"proven: {proven}" if proven else "no single knob is proven"
+    parts = [f"together {together}, by one model of {counted(shares.trials, 'trial')}", verdict]
+    if abs(shares.elsewhere) >= LEAST_ELSEWHERE:
+        parts.append(f"{signed_percent(shares.elsewhere)} of it in phases that none of them acts on")
+    return "; ".join(parts)
+
+
+def shares_lines(shares: KnobShares | None) -> list[str]:
+    """Returns a line for the share of each changed knob, and one for all together; none where no knob is changed."""
+    if shares is None:
+        return []
+    return [*(share_words(shares, share) for share in shares.shares), summary_words(shares)]
+
+
+def knob_lines(row: RowReasons) -> list[str]:
+    """Returns the lines of a row's knobs: shares of the changed ones, and failures one knob away."""
+    return [*shares_lines(row.shares), *map(failed_neighbour_words, row.failed_neighbours)]
+
+
+def failed_neighbour_words(failed: FailedNeighbour) -> str:
+    """Describes a failed trial one knob away: ``micro_batch_size 8 -> 16: OOM in update (device), #9``."""
+    if failed.at_least is None:
+        return f"{failed.change.words()}: {failed.cause}, #{failed.trial}"
+    gain = signed_percent(failed.at_least)
+    return f"{failed.change.words()}: stopped, against it the answer gains at least {gain}, #{failed.trial}"
+
+
+def ruled_words(ruled: RuledOut) -> str:
+    """Describes a reason and its counts: ``memory: 120 combinations; trial 9 (...) ran out of ...``."""
+    what = "combination" if ruled.by in (RulingCause.LEGALITY, RulingCause.MEMORY) else "trial"
+    many = f"{'' if ruled.exact else 'about '}{counted(ruled.count, what)}"
+    shown = f" ({numbers(ruled.trials)})" if ruled.trials and ruled.by is not RulingCause.MEMORY else ""
+    said = f"{ruled.by.value}, {ruled.name}: {many}{shown}"
+    example = f"; {ruled.sentence.removesuffix('.')}" if ruled.sentence else ""
+    return said + example
+
+
+def numbers(trials: Sequence[int]) -> str:
+    """Formats trial numbers as ``#0, #7``; a long list is cut, with the count of the rest."""
+    shown = ", ".join(f"#{n}" for n in trials[:MOST_NUMBERS])
+    return shown if len(trials) <= MOST_NUMBERS else f"{shown} and {len(trials) - MOST_NUMBERS} more"
+
+
+def why_json(why: Why | None) -> dict[str, Any] | None:
+    """Converts ``Why`` to the public JSON; ``None`` without reasons."""
+    if why is None:
+        return None
+    document: dict[str, Any] = plain(
+        {
+            "rows": [
+                {
+                    "title": row.title,
+                    "limits": list(row.limits),
+                    "shares": shares_json(row.shares),
+                    "failed_neighbours": [encode(failed) for failed in row.failed_neighbours],
+                }
+                for row in why.rows
+            ],
+            "ruled_out": [ruled_json(r) for r in why.ruled_out],
+            "combinations": why.combinations,
+            "legal": why.legal,
+            "tried": why.tried,
+            "exact": why.exact,
+            "began": list(why.began),
+        }
+    )
+    return document
+
+
+def shares_json(shares: KnobShares | None) -> dict[str, Any] | None:
+    """Returns the shares of changed knobs as JSON; intervals are two-sided 95 %."""
+    if shares is None:
+        return None
+
+    def figures(share: Share) -> dict[str, Any]:
+        return {"gain": share.value, "low": share.low, "high": share.high, "proven": share.proven}
+
+    changes = {name: encode(Change(name, *pair)) for name, pair in shares.changes.items()}
+    return {
+        "knobs": [
+            {"changes": [changes[name] for name in s.knobs], **figures(s), "words": share_words(shares, s)}
+            for s in shares.shares
+        ],
+        "together": figures(shares.together),
+        "elsewhere_share": shares.elsewhere,
+        "trials": shares.trials,
+        "words": summary_words(shares),
+    }
+
+
+def ruled_json(ruled: RuledOut) -> dict[str, Any]:
+    """Converts one reason that ruled something out to JSON."""
+    return {
+        "by": ruled.by.value,
+        "name": ruled.name,
+        "count": ruled.count,
+        "exact": ruled.exact,
+        "sentence": ruled.sentence or None,
+        "trials": list(ruled.trials),
+    }

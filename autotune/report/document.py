@@ -12,7 +12,7 @@ from autotune.documents.study import plain, timestamp
 from autotune.domain import RecommendationRow, Study, StudySpec, TrialState
 from autotune.insights.why import Why
 from autotune.recommendation.reading import AnswerSource, StudyReading
-from autotune.report import found, measured, verified
+from autotune.report import found, measured
 from autotune.report.markdown import bars, block, code, facts, sections, table
 from autotune.statistics import evidence
 from autotune.wording.numbers import counted, format_duration, format_size
@@ -52,7 +52,6 @@ def report(reading: StudyReading, *, legal: int | None = None, plot: str = "", r
             ("How it was measured", measured.protocol(reading.study, trials)),
             ("Baseline", _baseline(reading)),
             ("All trials", found.trials_section(reading)),
-            ("Verified", verified.section(reading.study, trials)),
             ("Failures", found.failures_section(reading.study, trials)),
             ("What the knobs did", found.knobs_section(reading)),
             ("Reproduce it", measured.reproduce(reading.study, reading.recommendation)),

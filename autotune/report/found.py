@@ -12,8 +12,7 @@ from autotune.insights.roofline import roof_of
 from autotune.insights.standings import outcome_word
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND, by_phase, energy_words, speed_sentence
-from autotune.insights.why import Why
-from autotune.insights.why_words import knob_lines, ruled_words
+from autotune.insights.why import Why, knob_lines, ruled_words
 from autotune.recommendation.reading import StudyReading
 from autotune.report.markdown import code, table
 from autotune.statistics import evidence
@@ -139,7 +138,7 @@ def usage_section(reading: StudyReading) -> list[str]:
     """Builds tables on the use of GPU and host, for the reference and a trial of each row; empty without records."""
     roof = roof_of(reading.study, reading.fingerprint)
     parts = []
-    for name, trial in _shown(reading).items():
+    for name, trial in _trials_of_rows(reading).items():
         use = trial_use(trial)
         cells = by_phase(use)
         if cells is None:
@@ -152,7 +151,7 @@ def usage_section(reading: StudyReading) -> list[str]:
     return parts
 
 
-def _shown(reading: StudyReading) -> dict[str, Trial]:
+def _trials_of_rows(reading: StudyReading) -> dict[str, Trial]:
     """Returns name -> trial for the reference and a trial of each row of the answer; each trial once."""
     by_number = {trial.number: trial for trial in reading.trials}
     anchor = evidence.reference(reading.trials, reading.study.spec.baseline)

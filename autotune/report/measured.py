@@ -87,7 +87,7 @@ def reproduce(study: Study, recommendation: Recommendation | None) -> list[str]:
         commands += [
             f"autotune export {name}     # the files, and the command that trains with them",
             f"autotune verify {name}     # runs that command and compares its tokens/hour",
-            f"autotune verify {name} --steps 10x     # ten times longer, at natural lengths",
+            f"autotune verify {name} --updates 500     # longer, with the lengths that the policy comes to",
             f"autotune retry {recommendation.rows[0].trials[-1]} {name}",
         ]
     said = (

@@ -22,6 +22,10 @@ BUSY_TIMEOUT_S = 10.0
 """Longest time, in seconds, that a transaction waits for another process's transaction."""
 
 
+READERS_PATIENCE = OutageLimits(total_s=5.0)
+"""Limits on waiting for a server that is away, for readers, who need an answer soon."""
+
+
 def open_store(
     address: str | Path,
     *,

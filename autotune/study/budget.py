@@ -34,19 +34,19 @@ class Spent:
 
 
 class Ledger:
-    """Counts one run of the tuner on the monotonic clock and keeps the total in the store, if ``counted``."""
+    """Counts one run of the tuner on the monotonic clock and keeps the total in the store."""
 
-    def __init__(self, store: Store, clock: Clock, study_id: int, gpus: int, *, counted: bool = True) -> None:
+    def __init__(self, store: Store, clock: Clock, study_id: int, gpus: int) -> None:
         self._store = store
         self._clock = clock
         self._gpus = gpus
         self._before = Spent(*store.spent(study_id))
         self._began = clock.monotonic()
         self._persisted = self._began
-        self._session = store.open_session(study_id, clock.now()) if counted else None
+        self._session = store.open_session(study_id, clock.now())
 
     def spent(self) -> Spent:
-        run = 0.0 if self._session is None else self._clock.monotonic() - self._began
+        run = self._clock.monotonic() - self._began
         return Spent(self._before.wall_s + run, self._before.gpu_s + run * self._gpus)
 
     def leave_out(self, seconds: float) -> None:
@@ -56,7 +56,7 @@ class Ledger:
     def persist(self, *, force: bool = False) -> None:
         """Stores the totals, at most once a second unless forced."""
         moment = self._clock.monotonic()
-        if self._session is not None and (force or moment - self._persisted >= PERSIST_EVERY_S):
+        if force or moment - self._persisted >= PERSIST_EVERY_S:
             run = moment - self._began
             self._store.spend(self._session, run, run * self._gpus, self._clock.now())
             self._persisted = moment

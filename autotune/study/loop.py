@@ -44,7 +44,6 @@ from autotune.study.judging import judge_of
 from autotune.study.neighbours import Slot
 from autotune.study.protocols import baseline_draft
 from autotune.study.recorder import History, Recorder, store_record
-from autotune.verify import long_run
 from search_spaces.knobs import moving_lengths
 from trainer.child.contract import NoteRecord
 
@@ -167,14 +166,14 @@ class StudyLoop:
         ended_by = "stopped by the user" if stopped else ""
         return StudyResult(self.study, None, ended_by, trials, stopped, successor=None if stopped else successor)
 
-    def retry(self, draft: TrialDraft, *, counted: bool = True) -> Trial:
+    def retry(self, draft: TrialDraft) -> Trial:
         """Runs one configuration again outside the search; returns the trial, WAITING if broken off.
 
         A retry of it that an earlier run left waiting goes on. When the study had ended, its recommendation is made
-        anew. Unless ``counted`` its time is not the study's. Raises as ``run``, or ``MachineError``: no trial can run.
+        anew. Raises as ``run``, or ``MachineError``: no trial can run.
         """
         with self.store.lock(self.study.id):
-            ledger = Ledger(self.store, self._clock, self.study.id, self._gpu_count, counted=counted)
+            ledger = Ledger(self.store, self._clock, self.study.id, self._gpu_count)
             try:
                 self._recover()
                 trial = self._waiting(draft) or self.store.add_trial(self.study.id, draft, self._clock.now())
@@ -363,8 +362,8 @@ class StudyLoop:
     def _repeat(self, trial: Trial, outcome: Outcome, report: RunReport) -> bool:
         if not outcome.ok and self.stop.level >= 2:
             # Broken off: the same trial goes on when the study is resumed, whatever it met as all its processes were
-            # told to end. A long run does not.
-            return not long_run.is_long(trial)
+            # told to end.
+            return True
         return report.absent or schedule.again(outcome, trial, compiled=report.compiled)
 
     def _recover(self) -> None:

@@ -33,7 +33,6 @@ from autotune.study import confirmation, neighbours
 from autotune.study.budget import GRACE_S, Cost, Spent, limit_reached, predict, predict_search, remaining_s
 from autotune.study.neighbours import ALONE, Slot
 from autotune.study.protocols import baseline_draft, search_protocol
-from autotune.verify import long_run
 from autotune.wording.numbers import format_duration
 from search_spaces.batch import serving_gpus
 from trainer.child.contract import StartupPart
@@ -298,13 +297,11 @@ def again(outcome: Outcome, trial: Trial, *, compiled: bool) -> bool:
     in this one. See docs/decisions/0039-compilers-and-the-limit.md."""
     drowned = compiled and outcome.reason is FailureReason.OOM and outcome.pool is Pool.HOST
     other = outcome.reason in (FailureReason.INFRA, FailureReason.REWARD_ERROR)  # a judge may answer the next time
-    return (other or (drowned and not long_run.is_long(trial))) and trial.attempt < ATTEMPTS
+    return (other or drowned) and trial.attempt < ATTEMPTS
 
 
 def lost(trial: Trial) -> Outcome | None:
     """Returns the outcome of a trial that ran when the tuner died; ``None``: it is run again."""
-    if long_run.is_long(trial):
-        return Outcome(reason=FailureReason.CANCELLED, message="the tuner died while this verification ran")
     if trial.attempt < LOST_ATTEMPTS:
         return None
     return Outcome(

@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.domain import Gain
-from autotune.verify.compare_run import ObservedRun, is_disturbed
+from autotune.verify.compare_run import TAKEN, ObservedRun, is_disturbed
 from autotune.verify.exported_run import Rehearsal
+from autotune.wording.numbers import rate, signed_percent
+from autotune.wording.sentences import gain_words
 
 BASELINE, ANSWER = "baseline", "answer"
 ATTEMPTS = 3
@@ -87,6 +89,25 @@ def compare(steps: Sequence[Step]) -> TurnsVerdict:
 def interval_holds(verdict: TurnsVerdict, gain: Gain | None) -> bool | None:
     """Tells whether the stated interval holds the ratio of tokens/hour; ``None`` if that is not decided."""
     return None if verdict.disturbed or gain is None else gain.low <= verdict.by_tokens - 1.0 <= gain.high
+
+
+def turns_lines(steps: Sequence[Step], verdict: TurnsVerdict, gain: Gain | None) -> list[str]:
+    """Returns the figures of both exports in turns, one line each; the last states whether the stated gain holds."""
+    taken = f"other programs took more than {TAKEN:.0%} of the CPU"
+    lines = [f"steps     {len(steps)}; in {sum(not step.clean for step in steps)} of them {taken}"]
+    for name, side in ((BASELINE, verdict.baseline), (ANSWER, verdict.answer)):
+        lines.append(f"{name:<10}{rate(side.tokens_per_hour)} tokens/hour, {side.seconds:.3g} s a step")
+    rounds = ", ".join(f"{one:.2f}" for one in verdict.rounds)
+    lines.append(
+        f"ratio     {verdict.by_tokens:.2f} times the tokens/hour; a step is {verdict.by_seconds:.2f} times as fast "
+        f"(by round {rounds})"
+    )
+    if verdict.disturbed or gain is None:
+        why = "other programs disturbed every round" if verdict.disturbed else "the study states no gain"
+        return [*lines, f"not decided: {why}"]
+    word = "holds" if interval_holds(verdict, gain) else "does NOT hold"
+    shown = signed_percent(verdict.by_tokens - 1.0)
+    return [*lines, f"stated {gain_words(gain)}, which {word} the {shown} that the framework itself shows"]
 
 
 def _rounds(steps: Sequence[Step]) -> tuple[float, ...]:

@@ -63,7 +63,7 @@ LEFT_OUT = frozenset({"serve", "verify", "retry", "doctor"})
 """Right inputs of these run until they are ended, or start programs; ``BAD`` has inputs for them."""
 BAD: Mapping[str, Sequence[str]] = {
     "serve": ("--token-file fifo", "--token-file token", "--token-file missing.yaml", "--host :: --token-file loop"),
-    "verify": ("--steps 0", "--steps nan", "--repeat 1", "--trial 99"),
+    "verify": ("--updates 0", "--rounds nan", "--trial 99"),
     "retry": ("99", "-1", "nan", "0 nothing", "3 --budget 0m"),
     "doctor": ("--config loop", "--framework none", "--home empty.yaml"),
 }

@@ -46,7 +46,7 @@ def compare(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Two trials, or the best of two studies, side by side.
+    """Compares two trials, or the best of two studies, side by side.
 
     Ratios are of B over A. Studies of different workloads or machines are compared too, and what
     differs is said first: such a ratio is no gain of the knobs.
@@ -75,7 +75,7 @@ def compare(
 
 
 def comparison_screen(comparison: Comparison) -> RenderableType:
-    """The verdict, what else differs, knobs, figures; at most 80 columns."""
+    """Shows the verdict, other differences, knobs and figures, in at most 80 columns."""
     a, b = comparison.a, comparison.b
     parts: list[RenderableType] = [Text(verdict(comparison), "bold", overflow="fold")]
     if comparison.differs:
@@ -138,7 +138,7 @@ def _figures(a: ComparedSide, b: ComparedSide, comparison: Comparison) -> Table:
 
 
 def _uses(a: ComparedSide, b: ComparedSide) -> dict[str, tuple[str, str]]:
-    """Resource use of the two sides by name; figures recorded on neither side are left out."""
+    """Returns the resource use of the two sides by name, without figures recorded on neither side."""
     figures: dict[str, Callable[[TrialUse], str]] = {
         "GPU busy": lambda u: percent(u.whole.gpu.busy),
         "GPU power": lambda u: figure(u.whole.watts, "{:.0f} W"),
@@ -162,7 +162,7 @@ def _knobs(comparison: Comparison) -> Table:
 
 
 def _beyond_speed(comparison: Comparison) -> frozenset[str]:
-    """Knobs whose change is one of rounding or learning."""
+    """Returns the knobs whose change is one of rounding or learning."""
     a = _values(comparison.a, {name: here for name, (here, _) in comparison.changes.items()})
     b = _values(comparison.b, {name: there for name, (_, there) in comparison.changes.items()})
     effects = effects_of_change(b, a, comparison.a.framework)
@@ -170,15 +170,15 @@ def _beyond_speed(comparison: Comparison) -> frozenset[str]:
 
 
 def _values(side: ComparedSide, own: Mapping[str, KnobValue | None]) -> dict[str, KnobValue]:
-    """Knob values of a side; an unset knob has its framework's default, where that is known."""
+    """Returns a side's knob values; an unset knob has its framework's default, where that is known."""
     unset = defaults(side.framework)
     found = {name: unset.get(name) if value is None else value for name, value in own.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _ordered(a: Mapping[str, float], b: Mapping[str, float], known: list[str]) -> list[str]:
+def _ordered(a: Mapping[str, float], b: Mapping[str, float], usual: list[str]) -> list[str]:
     names = {**a, **b}
-    return [*(n for n in known if n in names), *sorted(n for n in names if n not in known)]
+    return [*(n for n in usual if n in names), *sorted(n for n in names if n not in usual)]
 
 
 def _numbers(side: ComparedSide) -> str:
@@ -220,7 +220,7 @@ def _change(here: float | None, there: float | None) -> str:
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """Ratios are of b over a, minus 1."""
+    """Converts a comparison to JSON; ``ratio`` is b / a - 1."""
     found = comparison.changes
     return {
         "a": side_json(comparison.a),
@@ -235,7 +235,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def side_json(side: ComparedSide) -> dict[str, Any]:
-    """A side of a comparison; ``null`` where nothing was measured."""
+    """Converts a side of a comparison to JSON; ``null`` where nothing was measured."""
     return {
         "label": plain(side.label),
         "study": plain(side.study),
@@ -256,7 +256,7 @@ def side_json(side: ComparedSide) -> dict[str, Any]:
     }
 
 
-def _interval_json(found: Estimate | Gain | None) -> dict[str, Any] | None:
-    if found is None:
+def _interval_json(gain: Estimate | Gain | None) -> dict[str, Any] | None:
+    if gain is None:
         return None
-    return {"value": plain(found.value), "low": plain(found.low), "high": plain(found.high)}
+    return {"value": plain(gain.value), "low": plain(gain.low), "high": plain(gain.high)}

@@ -73,7 +73,7 @@ class ExportOptions(SizedOptions):
 
 @takes(ExportOptions)
 def export(options: ExportOptions) -> None:
-    """Write the answer as your framework's own files.
+    """Writes the answer as your framework's own files.
 
     With `start --config` your own file is edited in place: only the knobs change, and the difference is shown. With
     --config here there is no study: your file with the knobs of --set, judged by the rules, measured by nobody. The
@@ -170,7 +170,7 @@ def _write_optuna(study: Study, trials: Sequence[Trial], file: Path, *, as_json:
 
 
 def _format(study: Study, chosen: str | None) -> str:
-    """The format's word: a figure holds for the framework it was measured in, so there is no other."""
+    """Returns the name of the format; raises ``UsageError`` for a framework without measurements."""
     own = SHORT.get(study.spec.framework, study.spec.framework)
     if chosen is not None and resolved(chosen) != study.spec.framework:
         raise UsageError(
@@ -181,7 +181,7 @@ def _format(study: Study, chosen: str | None) -> str:
 
 
 def choice_of(row: int, trial: int | None, native_only: bool) -> ExportChoice:
-    """The configuration that the options mean. Raises ``UsageError`` if they contradict."""
+    """Returns the configuration that the options choose. Raises ``UsageError`` if they contradict."""
     from autotune.recommendation.export import ExportChoice
 
     if trial is not None and native_only:
@@ -189,32 +189,32 @@ def choice_of(row: int, trial: int | None, native_only: bool) -> ExportChoice:
     return ExportChoice(row=row, trial=trial, native_only=native_only)
 
 
-def _document(made: Exported, study: Study, folder: Path, files: tuple[Path, ...]) -> dict[str, Any]:
+def _document(exported: Exported, study: Study, folder: Path, files: tuple[Path, ...]) -> dict[str, Any]:
     from autotune.recommendation.export import command_of, missing_prompts, seam_sentence, shell_line
 
-    words, place, environment = command_of(made.export, folder)
+    words, place, environment = command_of(exported.export, folder)
     return {
         "study": plain(study.spec.name),
-        "row": row_json(made.row),
+        "row": row_json(exported.row),
         "folder": plain(str(folder)),
         "files": [plain(str(path.relative_to(folder))) for path in files],
         "command": {"argv": plain(words), "folder": plain(place) or None, "environment": plain(environment)},
-        "shell": plain(shell_line(made.export, made.framework.names.run, folder)),
-        "seams": plain(made.export.seams),
-        "launcher": seam_sentence(made) or None,
-        "native_only": None if made.native is None else row_json(made.native),
-        "diff": plain(made.export.diff) or None,
-        "missing": missing_prompts(made) or None,
+        "shell": plain(shell_line(exported.export, exported.framework.names.run, folder)),
+        "seams": plain(exported.export.seams),
+        "launcher": seam_sentence(exported) or None,
+        "native_only": None if exported.native is None else row_json(exported.native),
+        "diff": plain(exported.export.diff) or None,
+        "missing": missing_prompts(exported) or None,
     }
 
 
-def _tell(made: Exported, folder: Path, files: tuple[Path, ...]) -> None:
+def _tell(exported: Exported, folder: Path, files: tuple[Path, ...]) -> None:
     from autotune.recommendation.export import missing_prompts, native_sentence, seam_sentence, shell_line
 
-    row = made.row
+    row = exported.row
     sure = "confirmed" if row.confirmed else "not confirmed"
-    if made.export.diff:
-        for line in made.export.diff.splitlines():
+    if exported.export.diff:
+        for line in exported.export.diff.splitlines():
             console.line(clean_line(line))
         console.line("")
     console.line(f"figure   {rate(row.tokens_per_hour)} tokens/hour ({rate(row.low)} to {rate(row.high)}, {sure})")
@@ -222,14 +222,14 @@ def _tell(made: Exported, folder: Path, files: tuple[Path, ...]) -> None:
         console.line(f"{'' if place else 'change':<9}{clean(change)}")
     console.line(f"folder   {clean(folder)}")
     console.line(f"files    {', '.join(sorted(clean(path.relative_to(folder)) for path in files))}")
-    seams = seam_sentence(made)
+    seams = seam_sentence(exported)
     if seams:
         console.line(f"launcher {seams}")
-        console.line(f"         {native_sentence(made.native)}")
-    if missing := missing_prompts(made):
+        console.line(f"         {native_sentence(exported.native)}")
+    if missing := missing_prompts(exported):
         console.line(f"missing  {missing}: the study's prompts stay where it ran; put them there")
-    if made.export.server:
+    if exported.export.server:
         console.line(f"first    sh {clean(folder / 'server.sh')}")
-    console.line("train    " + shell_line(made.export, made.framework.names.run, folder))
-    if not made.export.server:
-        console.line(f"or       sh {folder / made.framework.names.run}")
+    console.line("train    " + shell_line(exported.export, exported.framework.names.run, folder))
+    if not exported.export.server:
+        console.line(f"or       sh {folder / exported.framework.names.run}")

@@ -1,4 +1,4 @@
-"""``autotune plan``: what to expect before anything is run."""
+"""``autotune plan``: predictions before any trial."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class PlanOptions(SizedOptions):
 
 @takes(PlanOptions)
 def plan(options: PlanOptions) -> None:
-    """Predict the best configurations for GPUs, before any trial.
+    """Predicts the best configurations for GPUs, before any trial.
 
     Reads the model's config.json only. Everything is predicted; `autotune start` measures. With --config: whether
     your own configuration or script fits, when memory is fullest, how fast it is, and what would be faster. With

@@ -22,9 +22,8 @@ from autotune.cli.screens.text import clock_time
 from autotune.cli.source import Here, Served, UrlOption, source_at
 from autotune.documents.study import trial_json
 from autotune.domain import Trial, TrialKind, TrialState
-from autotune.insights.standings import best_first, count
-from autotune.insights.why import Why
-from autotune.insights.why_words import why_json
+from autotune.insights.standings import best_first, count, standings
+from autotune.insights.why import Why, why_json
 from autotune.recommendation.current import Life, Lives, answer_document, status_document
 from autotune.recommendation.places import busy_words, idle_words
 from autotune.recommendation.reading import AnswerSource, RunState, StudyReading
@@ -46,7 +45,7 @@ class TrialOrder(StrEnum):
 def status(
     study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None, url: UrlOption = None
 ) -> None:
-    """How a study stands: budget, running trials, best so far.
+    """Shows how a study stands: budget, running trials, best so far.
 
     \b
     Examples:
@@ -63,28 +62,28 @@ def status(
         console.show(_status_screen(found, lives, now), None)
 
 
-def _status_screen(found: StudyReading, lives: Lives, now: float) -> RenderableType:
-    study, trials, spent, limits = found.study, found.trials, found.spent, found.limits
+def _status_screen(read: StudyReading, lives: Lives, now: float) -> RenderableType:
+    study, trials, spent, limits = read.study, read.trials, read.spent, read.limits
     spec = study.spec
     used = format_duration(spent[0]) + (f" of {format_duration(limits.wall_s)}" if limits.wall_s else "")
     used += f", {spent[1] / 3600:.2f} GPU-hours" if spent[1] else ""
     used += f" of {limits.gpu_hours:g}" if limits.gpu_hours else ""
     used += f"; at most {limits.max_trials} trials" if limits.max_trials else ""
     begun = clock_time(study.created_at, today=now)
-    again = ", the same command continues it" if found.state is RunState.INTERRUPTED else ""
+    again = ", the same command continues it" if read.state is RunState.INTERRUPTED else ""
     lines: list[RenderableType] = [
-        Text(f"{clean(spec.name)} · {found.state.value}{again} · {clean(spec.framework)} · begun {begun}", "bold"),
-        Text(f"model    {clean(spec.workload.model)} on {found.machine}", overflow="fold"),
+        Text(f"{clean(spec.name)} · {read.state.value}{again} · {clean(spec.framework)} · begun {begun}", "bold"),
+        Text(f"model    {clean(spec.workload.model)} on {read.machine}", overflow="fold"),
         Text(f"used     {used}"),
         Text(f"trials   {count(trials).sentence()}"),
     ]
-    running = [_running_words(found, t, lives.get(t.number), now) for t in found.running]
+    running = [_running_words(read, t, lives.get(t.number), now) for t in read.running]
     lines += [Text(f"running  {words}", "cyan", overflow="fold") for words in running or ["nothing"]]
-    lines += [Text(f"places   {words}", overflow="fold") for words in idle_words(found.places)]
-    lines += [Text(f"GPUs     {clean(sentence)}", "red", overflow="fold") for sentence in found.avoided_gpus]
+    lines += [Text(f"places   {words}", overflow="fold") for words in idle_words(read.places)]
+    lines += [Text(f"GPUs     {clean(sentence)}", "red", overflow="fold") for sentence in read.avoided_gpus]
     failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
     lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
-    ranked = found.standings[:BEST_SHOWN]
+    ranked = standings(trials, spec.baseline, spec.framework, BEST_SHOWN)
     if ranked:
         columns = knob_columns(
             [spec.baseline, *(row.configuration for row in ranked)], console.width() - STANDINGS_WIDTH
@@ -99,9 +98,9 @@ def _status_screen(found: StudyReading, lives: Lives, now: float) -> RenderableT
     return Group(*lines)
 
 
-def _running_words(found: StudyReading, trial: Trial, life: Life | None, now: float) -> str:
-    what = "" if trial.number == 0 else f" [{brief(trial.configuration, found.study.spec.baseline)}]"
-    here = [p for p in found.places if p.trial == trial.number]
+def _running_words(read: StudyReading, trial: Trial, life: Life | None, now: float) -> str:
+    what = "" if trial.number == 0 else f" [{brief(trial.configuration, read.study.spec.baseline)}]"
+    here = [p for p in read.places if p.trial == trial.number]
     parts = [text for place in here for text in (clean(place.at.short), busy_words(place)) if text]
     where = (
         "starting"
@@ -120,7 +119,7 @@ def trials(
     home: HomeOption = None,
     url: UrlOption = None,
 ) -> None:
-    """All trials, best first, with only the knobs that differ.
+    """Lists all trials, best first, with the knobs that differ.
 
     \b
     Examples:
@@ -170,7 +169,7 @@ def best(
     home: HomeOption = None,
     url: UrlOption = None,
 ) -> None:
-    """The recommendation, or the best so far; it says which.
+    """Shows the recommendation, or the best so far, and says which.
 
     \b
     Examples:
@@ -180,21 +179,25 @@ def best(
       autotune best --updates 2000 --price 2.50
       autotune best --json | jq '.why.rows[0].shares'
     """
-    from autotune.cli.commands.start_request import knobs_of
-    from autotune.forecast.explain import explain
-    from autotune.recommendation.comparison import keeping_words
     from autotune.recommendation.whole_run import check_asked, whole_run, whole_run_json, whole_run_words
 
     check_asked(updates, price)
     with source_at(home, url) as source:
         read = source.read(study)
     found, recommendation = read.study, read.recommendation
-    reasons = explain(read) if why or as_json else None
+    reasons = None
+    if why or as_json:
+        from autotune.forecast.explain import explain
+
+        reasons = explain(read)
     run = None if updates is None else whole_run(found.spec, read.trials, recommendation, updates, price)
     if as_json:
         document = {**answer_document(read), "why": why_json(reasons)}
         console.document(document | ({"whole_run": whole_run_json(run)} if updates else {}))
     elif keep is not None:
+        from autotune.cli.commands.start_request import knobs_of
+        from autotune.recommendation.comparison import keeping_words
+
         console.line("\n".join(keeping_words(read, knobs_of(keep))))
     else:
         _show_answer(source, read, reasons, () if run is None else whole_run_words(run), whole=why)
@@ -203,7 +206,7 @@ def best(
 def _show_answer(
     source: Here | Served, read: StudyReading, reasons: Why | None, run: Sequence[str], *, whole: bool
 ) -> None:
-    from autotune.cli.screens.why import why_screen
+    from autotune.cli.screens.study import why_screen
 
     if read.source is AnswerSource.BEST_SO_FAR:
         console.say("best so far; the study has not given its recommendation on these trials")

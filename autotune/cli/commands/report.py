@@ -14,7 +14,7 @@ from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
 from autotune.documents.study import Document, trial_json
 from autotune.errors import UsageError
-from autotune.insights.why_words import why_json
+from autotune.insights.why import why_json
 from autotune.recommendation.current import answer_document
 from autotune.recommendation.reading import StudyReading, read_study
 from trainer.child.contract import write_atomic
@@ -36,7 +36,7 @@ def report_command(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """A study as one file: answer, evidence, every trial.
+    """Writes a study as one file: answer, evidence, every trial.
 
     FILE.html is one page with the charts in it, that needs nothing else; any other name gives Markdown, and
     beside it a plot of the same name as .svg. The same study always gives the same text.
@@ -78,9 +78,9 @@ def report_command(
     _write({target: text, picture: file_of(history(found.trials, found.study.spec))})
 
 
-def _document(found: StudyReading) -> Document:
-    trials = [trial_json(trial, found.study.spec.baseline) for trial in found.trials]
-    return {**answer_document(found), "why": why_json(_reasons(found)), "trials": trials}
+def _document(read: StudyReading) -> Document:
+    trials = [trial_json(trial, read.study.spec.baseline) for trial in read.trials]
+    return {**answer_document(read), "why": why_json(_reasons(read)), "trials": trials}
 
 
 def _write(texts: Mapping[Path, str]) -> None:
@@ -108,15 +108,15 @@ def _read(study: str | None, home: Path | None) -> StudyReading:
         return read_study(store, find_study(store, study))
 
 
-def _reasons(found: StudyReading) -> Why | None:
+def _reasons(read: StudyReading) -> Why | None:
     from autotune.forecast.explain import explain
 
-    return explain(found)
+    return explain(read)
 
 
-def _legal(found: StudyReading) -> int:
-    """Legal combinations of the space."""
+def _legal(read: StudyReading) -> int:
+    """Counts the legal combinations of the space."""
     from search_spaces.space import SearchSpace
 
-    spec = found.study.spec
+    spec = read.study.spec
     return len(SearchSpace.from_json(spec.space).candidates(spec.baseline, spec.resources, same_learning=False))

@@ -36,7 +36,7 @@ def retry(
     quiet: Annotated[bool, typer.Option("--quiet", help="Only the result.")] = False,
     home: HomeOption = None,
 ) -> None:
-    """Run a trial's configuration again; the later result counts.
+    """Runs a trial's configuration again; the later result counts.
 
     For a figure you doubt, or a trial that failed and whose cause you have mended: if it passes now, its
     failure no longer rules anything out. It counts against no --max-trials, and is refused while a tuner
@@ -85,7 +85,7 @@ def _show(store: Store, study: Study, requested: Trial, trial: Trial, *, as_json
 
 
 def sentence(requested: Trial, trial: Trial) -> str:
-    """Outcome of the retry, and its effect on the trial that it repeats."""
+    """Describes the outcome of the retry, and its effect on the trial that it repeats."""
     if trial.state is TrialState.WAITING:
         return f"trial {trial.number} was broken off; the next `autotune start` or `autotune retry` goes on with it"
     how = "" if trial.outcome is None else trial.outcome.sentence()

@@ -46,7 +46,7 @@ def serve(
     ] = NICE,
     home: HomeOption = None,
 ) -> None:
-    """Serve the studies as a page and as JSON, until Ctrl-C.
+    """Serves the studies as a page and as JSON, until Ctrl-C.
 
     Read-only, and only on this machine unless --host says otherwise; then readers need a token: programs send
     it, a browser is let in by a code that is printed here and works once. Any number of readers, while a study
@@ -97,7 +97,7 @@ class _EndedError(Exception):
 
 @contextmanager
 def ending_quietly() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP end the block without a word: that is how a server is stopped."""
+    """Ends the block without a message at SIGINT, SIGTERM and SIGHUP, which stop a server."""
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

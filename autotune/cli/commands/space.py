@@ -1,4 +1,4 @@
-"""``autotune space``: what a search space holds, and what is legal of it on a machine."""
+"""``autotune space``: the knobs of a search space, and its legal combinations on a machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotune.cli import console
 from autotune.cli.commands.start_options import FrameworkOption, RowsOption
 from autotune.cli.option_groups import takes
 from autotune.cli.options import JsonOption
-from autotune.cli.screens.space import counted, knob_table, shown
+from autotune.cli.screens.space import counted, knob_table, space_json
 from autotune.errors import UsageError
 from autotune.wording.text import clean
 from search_spaces import legality
@@ -97,14 +97,14 @@ class SpaceQuestion:
 @app.command()
 @takes(ShowOptions)
 def show(options: ShowOptions) -> None:
-    """List the knobs of a space, and count legal combinations."""
+    """Lists the knobs of a space, and counts legal combinations."""
     name, found, left_out = space_for(framework_word(options.framework), options.space, options.gpus, options.nodes)
     needed = found.require.gpus or int(found.require.device == "cuda")
     options = replace(options, gpus=options.gpus or needed, nodes=max(options.nodes, found.require.nodes))
     question = _question(options, {}, options.rows_per_update)
-    explanation = found.explain(_beside(found, question), question.resources)
+    explanation = found.explain(_as_baseline(found, question), question.resources)
     if options.as_json:
-        console.document({**shown(name, found, question.resources.framework, explanation), "left_out": left_out})
+        console.document({**space_json(name, found, question.resources.framework, explanation), "left_out": left_out})
         return
     console.show(knob_table(found, question.resources.framework))
     for text in counted(name, found, explanation, question.resources, left_out):
@@ -114,8 +114,8 @@ def show(options: ShowOptions) -> None:
 @app.command()
 @takes(CheckOptions)
 def check(options: CheckOptions) -> None:
-    """Say which rules forbid what, with the nearest legal values; exit 0 if something is legal, else 2."""
-    given = _given(options)
+    """Shows the rules that forbid a configuration, and the nearest legal values; exit 0 if one is legal, else 2."""
+    given = _knobs_given(options)
     question = _question(options, given, options.rows_per_update)
     resources = replace(
         question.resources,
@@ -152,7 +152,7 @@ def _check_space(name: str | None, question: SpaceQuestion, as_json: bool) -> bo
     machine = question.resources
     server = "rollout_gpus" in question.configuration
     name, space, left_out = space_for(machine.framework, name, machine.gpus, machine.nodes, server=server)
-    baseline = _beside(space, question)
+    baseline = _as_baseline(space, question)
     explanation = space.explain(baseline, question.resources)
     own = legality.check_baseline(baseline, question.resources) if question.configuration else ()
     if as_json:
@@ -170,7 +170,7 @@ def _check_space(name: str | None, question: SpaceQuestion, as_json: bool) -> bo
 
 
 def framework_word(word: str) -> str:
-    """The catalogue's name for ``word``. Raises ``UsageError`` naming those there are."""
+    """Returns the catalogue's name for ``word``. Raises ``UsageError`` with the known names."""
     name = resolved(word)
     if name not in FRAMEWORKS:
         raise UsageError(f"--framework {clean(name)}: expected one of {', '.join(FRAMEWORKS)}.")
@@ -196,8 +196,8 @@ def space_for(
     return wanted, space, said
 
 
-def _given(options: CheckOptions) -> dict[str, KnobValue]:
-    """Knobs of the command line. GPUs for a rollout server mean that there is one."""
+def _knobs_given(options: CheckOptions) -> dict[str, KnobValue]:
+    """Returns the knobs of the command line. GPUs for a rollout server imply one."""
     from autotune.cli.commands.start_request import knobs_of
 
     values: dict[str, KnobValue] = {}
@@ -210,7 +210,7 @@ def _given(options: CheckOptions) -> dict[str, KnobValue]:
     return values | knobs_of(options.settings or ())
 
 
-def _question(options: MachineOptions, given: Mapping[str, KnobValue], rows: int | None) -> SpaceQuestion:
+def _question(options: MachineOptions, knobs: Mapping[str, KnobValue], rows: int | None) -> SpaceQuestion:
     framework = framework_word(options.framework)
     if options.ranks is not None and options.gpus:
         from autotune.specification.build import RANKS_WITH_GPUS
@@ -224,11 +224,11 @@ def _question(options: MachineOptions, given: Mapping[str, KnobValue], rows: int
         rows_per_update=rows,
         cpu_ranks=options.ranks or 1,
     )
-    return SpaceQuestion(resources, Configuration(accumulated(given, resources) if given else {}))
+    return SpaceQuestion(resources, Configuration(accumulated(knobs, resources) if knobs else {}))
 
 
-def _beside(space: SearchSpace, question: SpaceQuestion) -> Configuration:
-    """The baseline of a space nobody has run yet: what was given, on the space's fixed knobs and the defaults."""
+def _as_baseline(space: SearchSpace, question: SpaceQuestion) -> Configuration:
+    """Completes the knobs to a baseline, by the space's fixed knobs and the defaults."""
     from autotune.specification.request import TRL_DEFAULT_MICRO_BATCH, default_group, default_micro_batch
 
     name = question.resources.framework

@@ -6,8 +6,9 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,24 +16,26 @@ import typer
 from rich.console import RenderableType
 
 from autotune.cli import console, exit_codes
-from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions, StartOptions
-from autotune.cli.commands.study_run import opened, say_busy, shown
+from autotune.cli.commands.start_options import StartOptions
 from autotune.cli.option_groups import takes
 from autotune.cli.options import settings_for
 from autotune.cli.screens import study as screens
+from autotune.cli.screens.live import begin
+from autotune.cli.screens.observer import choose_mode, observing
 from autotune.cli.screens.shell_words import command_line, short_path
-from autotune.cli.stopping import Notice, SignalStop, leaving
+from autotune.cli.stopping import Notice, SignalStop, leaving, stopping
 from autotune.documents.recommendation import recommendation_json
 from autotune.domain import Budget, Study
 from autotune.errors import MachineError, UsageError
+from autotune.ports import Observer, Store
 from autotune.recommendation.reading import StudyReading, read_study
 from autotune.settings import Settings
 from autotune.statistics.retries import decided
-from autotune.study.loop import StudyResult
 from trainer.child.contract import write_atomic
 
 if TYPE_CHECKING:
     from api.serving import Serving
+    from autotune.study.loop import StudyResult
     from autotune.wiring import Prepared, Spread
 
 Say = Callable[[str], None]
@@ -40,7 +43,7 @@ Say = Callable[[str], None]
 
 @takes(StartOptions)
 def start(options: StartOptions) -> None:
-    """Search for the fastest configuration, and confirm it.
+    """Searches for the fastest configuration, and confirms it.
 
     Runs short real GRPO trials one after the other, or side by side: your baseline first, then proposals, then the
     winner next to the baseline. The same command again continues the study; more budget extends it.
@@ -63,18 +66,15 @@ def start(options: StartOptions) -> None:
       autotune start --budget 1h --dry-run
     """
     from autotune.cli.commands.start_request import budget_of, bundled_model, notice_of, request_of
-    from autotune.specification.request import DEFAULT_SAMPLER
     from autotune.wiring import check_store, lanes_of, prepare
 
-    limits = budget_of(BudgetOptions(options.budget, options.max_trials, options.gpu_hours))
+    limits = budget_of(options)
     settings = settings_for(options.home)
-    using = FrameworkOptions(options.framework, options.accelerate, options.openr1, options.published)
     say: Say = (lambda _: None) if options.quiet else console.say
     notice = notice_of(options)
     with _places(options, say) as spread:
         limits = replace(limits, at_once=(options.at_once or 1) if spread is None else len(spread.places))
-        request = request_of(options, using, options.sampler or DEFAULT_SAMPLER, Path.cwd(), limits.at_once)
-        request = replace(request, objective=options.objective)
+        request = request_of(options, Path.cwd(), limits.at_once)
         here = limits if spread is None else replace(limits, at_once=1)
         with leaving(notice):
             check_store(settings)
@@ -83,7 +83,7 @@ def start(options: StartOptions) -> None:
         if options.dry_run:
             console.show(_plan(prepared, limits, 0.0))
             return
-        with _page(settings, say, wanted=not options.no_serve, port=options.port) as page:
+        with _page(settings, say, serve=not options.no_serve, port=options.port) as page:
             ended = _run(settings, prepared, limits, options, notice, spread)
             if page is not None and ended < exit_codes.RUN_AGAIN:
                 page.linger()
@@ -92,7 +92,7 @@ def start(options: StartOptions) -> None:
 
 @contextmanager
 def _places(options: StartOptions, say: Say) -> Iterator[Spread | None]:
-    """Places of the Ray cluster, held while the block runs; ``None``: trials run on this machine."""
+    """Holds places of the Ray cluster while the block runs; yields ``None`` if trials run on this machine."""
     if options.ray is None:
         if options.nodes > 1:
             raise UsageError(f"--nodes {options.nodes}: name the Ray cluster of these nodes with --ray")
@@ -108,9 +108,9 @@ def _places(options: StartOptions, say: Say) -> Iterator[Spread | None]:
 
 
 @contextmanager
-def _page(settings: Settings, say: Say, *, wanted: bool, port: int | None) -> Iterator[Serving | None]:
-    """The study's page while the block runs; a port that was asked for and is taken is bad input."""
-    if not wanted:
+def _page(settings: Settings, say: Say, *, serve: bool, port: int | None) -> Iterator[Serving | None]:
+    """Serves the study's page while the block runs. Raises ``UsageError`` if the named port is in use."""
+    if not serve:
         yield None
         return
     from api.serving import page_server
@@ -146,7 +146,7 @@ def _run(
 
         def run(prepared: Prepared, study: Study) -> StudyResult:
             study = begun(study, store, settings, prepared.fingerprint, talk, history=not options.no_history)
-            with shown(options, study, store, limits, prepared.legal) as observer:
+            with observed(options, study, store, limits, prepared.legal) as observer:
                 result = loop(
                     study, limits, store, settings, observer, stop, prepared.fingerprint,
                     allow_busy=options.allow_busy, warm=not options.cold, grace_s=notice.grace_s, spread=spread,
@@ -194,7 +194,7 @@ def _end(settings: Settings, read: StudyReading, result: StudyResult, *, as_json
 
 
 def exit_code(result: StudyResult, stop: SignalStop) -> int:
-    """Exit code for a study that has ended (docs/decisions/0012-exit-codes.md)."""
+    """Returns the exit code for a study that has ended (docs/decisions/0012-exit-codes.md)."""
     if stop.preempted:
         return exit_codes.RUN_AGAIN
     if stop.signal is not None:
@@ -204,3 +204,48 @@ def exit_code(result: StudyResult, stop: SignalStop) -> int:
     if result.recommendation is not None and result.recommendation.rows:
         return 0
     return exit_codes.NOTHING_FEASIBLE if any(decided(t) for t in result.trials) else exit_codes.NO_RESULT
+
+
+@dataclass(frozen=True)
+class OpenedStudy:
+    """A study whose trials can be run here."""
+
+    study: Study
+    store: Store
+    stop: SignalStop
+    existed: bool
+
+
+@contextmanager
+def opened(
+    settings: Settings, prepared: Prepared, notice: Notice, *, fork: bool = False, any_sampler: bool = False
+) -> Iterator[OpenedStudy]:
+    """Opens the prepared study, or creates it; ``fork`` and ``any_sampler`` as of ``find_or_create``."""
+    from autotune.wiring import check_machine, end_processes, find_or_create, open_store_for
+
+    with stopping(console.say, notice) as stop, closing(open_store_for(settings, stop)) as store:
+        study, existed = find_or_create(store, prepared.spec, time.time(), fork=fork, any_sampler=any_sampler)
+        stop.abandon = partial(end_processes, settings, study.id)
+        check_machine(store, study, prepared.fingerprint)
+        store.save_fingerprint(study.id, prepared.fingerprint, time.time())
+        yield OpenedStudy(study, store, stop, existed)
+
+
+def say_busy() -> None:
+    """Tells the user which other programs keep the machine busy, if any."""
+    from autotune.cli.doctor.machine_checks import busy_note
+    from autotune.machine import other_load
+
+    busy = busy_note(other_load.sample_load(time.sleep))
+    if busy is not None:
+        console.say(busy)
+
+
+@contextmanager
+def observed(
+    options: StartOptions, study: Study, store: Store, limits: Budget, legal: int | None
+) -> Iterator[Observer]:
+    """Yields the observer that shows the run: live table, lines, JSON records or nothing, by the options."""
+    mode = choose_mode(json=options.as_json, live=not options.no_live, quiet=options.quiet)
+    with observing(mode, begin(study, store.trials(study.id), limits, time.time(), legal=legal)) as observer:
+        yield observer

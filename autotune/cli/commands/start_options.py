@@ -1,4 +1,4 @@
-"""The options of ``start`` and ``sweep``, by what they are about."""
+"""The options of ``start``, by subject."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ NoLiveOption = Annotated[bool, typer.Option("--no-live", help="Plain lines inste
 
 
 @dataclass(frozen=True)
-class BudgetOptions:
-    """Options that limit time, trials and GPU-hours."""
+class StartOptions:
+    """All of ``autotune start``."""
 
     budget: Annotated[
         str | None, typer.Option(help="Wall-clock time for the whole study: 10m, 4h, 1h30m.", metavar="TIME")
@@ -135,12 +135,6 @@ class BudgetOptions:
         ),
     ] = None
     gpu_hours: Annotated[float | None, typer.Option(help="GPUs held times hours, for all of it.", metavar="H")] = None
-
-
-@dataclass(frozen=True)
-class FrameworkOptions:
-    """Options that name the framework and its files."""
-
     framework: StartFrameworkOption = None
     accelerate: AccelerateOption = None
     openr1: OpenR1Option = None
@@ -152,12 +146,6 @@ class FrameworkOptions:
             metavar="NAME",
         ),
     ] = None
-
-
-@dataclass(frozen=True)
-class StudyOptions:
-    """The workload, the machine, and how trials are run and shown: the same for a search and a sweep."""
-
     config: ConfigOption = None
     server: ServerOption = None
     model: Annotated[
@@ -216,12 +204,6 @@ class StudyOptions:
     no_live: NoLiveOption = False
     quiet: Annotated[bool, typer.Option("--quiet", help="Only the end screen.")] = False
     home: HomeOption = None
-
-
-@dataclass(frozen=True)
-class StartOptions(StudyOptions, FrameworkOptions, BudgetOptions):
-    """All of ``autotune start``."""
-
     at_once: Annotated[
         int | None,
         typer.Option(

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from autotune.cli.commands.start_options import BudgetOptions, ConfigOptions, FrameworkOptions, StudyOptions
+from autotune.cli.commands.start_options import ConfigOptions, StartOptions
 from autotune.cli.screens.quantities import parse_duration, parse_size
 from autotune.cli.stopping import Notice
 from autotune.domain import Budget
@@ -20,7 +20,7 @@ from autotune.errors import UsageError
 from autotune.frameworks import Integration, framework_named
 from autotune.machine import hardware
 from autotune.specification.published_baseline import published_named
-from autotune.specification.request import Request
+from autotune.specification.request import DEFAULT_SAMPLER, Request
 from autotune.specification.user_input import checkout_named, data_named, model_named, rewards_named, task_named
 from autotune.wording.text import clean
 from search_spaces.batch import served_by
@@ -35,17 +35,17 @@ LONGEST_NAME = 200
 """Characters of a study's name, which every screen shows."""
 
 
-def budget_of(options: BudgetOptions) -> Budget:
+def budget_of(options: StartOptions) -> Budget:
     """Raises ``UsageError`` if there is no limit, or one that is none."""
     hours = options.gpu_hours
-    if options == BudgetOptions():
+    if (options.budget, options.max_trials, hours) == (None, None, None):
         raise UsageError("give the study a limit: --budget 4h, --max-trials 40 or --gpu-hours 8")
     if hours is not None and not (hours > 0 and math.isfinite(hours)):
         raise UsageError(f"--gpu-hours {hours:g}: expected a number of hours above 0, such as 8")
     return Budget(None if options.budget is None else parse_duration(options.budget), options.max_trials, hours)
 
 
-def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, folder: Path, at_once: int = 1) -> Request:
+def request_of(options: StartOptions, folder: Path, at_once: int = 1) -> Request:
     """Returns the request; relative paths begin in ``folder``, and ``at_once`` trials run side by side. Raises
     ``UsageError`` where a word is not one that its option takes, or names a file that is not there."""
     if options.data is not None and options.task is not None:
@@ -54,12 +54,12 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         raise UsageError(f"--name has {len(options.name):,} characters; expected at most {LONGEST_NAME}")
     if options.name is not None and not options.name.isprintable():
         raise UsageError(f"--name {clean(options.name)}: expected one line of text")
-    framework = framework_named(framework_asked(using.framework, using.published))
+    framework = framework_named(framework_asked(options.framework, options.published))
     served = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
     asked = config_request(
         options.config,
         framework.name,
-        (using.accelerate, options.server),
+        (options.accelerate, options.server),
         {**served, **knobs_of(options.baseline or ())},
         model="" if options.model is None else model_named(options.model, folder),
         task="" if options.task is None else task_named(options.task),
@@ -68,11 +68,12 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         rows_per_update=options.rows_per_update,
         max_prompt_length=options.max_prompt_length,
         max_completion_length=options.max_completion_length,
-        checkout=checkout_asked(using.openr1, folder, framework),
+        checkout=checkout_asked(options.openr1, folder, framework),
         variables=tuple(options.env or ()),
-        published=using.published or "",
+        published=options.published or "",
         space=options.space,
-        sampler=sampler,
+        sampler=options.sampler or DEFAULT_SAMPLER,
+        objective=options.objective,
         seed=options.seed,
         name=options.name,
         memory_limit=_limit(options.memory_limit, at_once),
@@ -118,7 +119,7 @@ def config_request(
 
 
 def server_text(path: Path, framework: Integration, config: Path | None) -> str:
-    """The text of ``--server``. Raises ``UsageError`` where it is none, or would not be read."""
+    """Returns the text of ``--server``. Raises ``UsageError`` if there is none, or it is not used."""
     if not framework.takes_server or config is None:
         raise UsageError(
             "--server is the script that starts a rollout server beside a configuration of TRL, Open-R1 or ms-swift; "
@@ -128,7 +129,7 @@ def server_text(path: Path, framework: Integration, config: Path | None) -> str:
 
 
 def accelerate_text(path: Path, framework: Integration, config: Path | None) -> str:
-    """The text of ``--accelerate``. Raises ``UsageError`` where it is none, or would not be read."""
+    """Returns the text of ``--accelerate``. Raises ``UsageError`` if there is none, or it is not used."""
     if not framework.takes_accelerate or config is None:
         raise UsageError(
             "--accelerate is the file that `accelerate launch` is given beside a configuration of TRL or Open-R1; name "
@@ -153,7 +154,7 @@ def interpreter_asked(word: str | None, framework: Integration) -> str:
 
 
 def checkout_asked(word: str | None, folder: Path, framework: Integration) -> str:
-    """The folder of ``--openr1``. Raises ``UsageError`` where it is none, is lacking, or would not be used."""
+    """Returns the folder of ``--openr1``. Raises ``UsageError`` if it is not there, or not used."""
     if not framework.script:
         if word is not None:
             raise UsageError("--openr1 is the checkout that Open-R1's trials run from: --framework openr1")
@@ -187,7 +188,7 @@ def config_text(path: Path, option: str = "--config", patience_s: float = 10.0) 
 
 
 def knobs_of(words: Sequence[str]) -> dict[str, KnobValue]:
-    """The knobs of ``--set``. Raises ``UsageError`` for a word that is no ``KNOB=VALUE``, or no value of that knob."""
+    """Parses the knobs of ``--set``. Raises ``UsageError`` for a word that is no ``KNOB=VALUE``, or no legal value."""
     values: dict[str, KnobValue] = {}
     for word in words:
         knob, sign, text = word.partition("=")
@@ -201,13 +202,13 @@ def knobs_of(words: Sequence[str]) -> dict[str, KnobValue]:
 
 
 def bundled_model() -> str:
-    """The folder ``make start`` brings, if its variable names one."""
+    """Returns the folder ``make start`` brings, if its variable names one."""
     folder = os.environ.get(BUNDLED_VARIABLE, "").strip()
     return str(Path(os.path.expanduser(folder)).absolute()) if folder else ""
 
 
 def _limit(word: str | None, at_once: int) -> int | None:
-    """Bytes a trial may take; side by side each has a share of the machine's memory, where nothing else is said."""
+    """Returns the most bytes of a trial; by default trials side by side share the machine's memory."""
     if word is not None:
         size = parse_size(word)
         if size < 256 << 20:
@@ -216,6 +217,6 @@ def _limit(word: str | None, at_once: int) -> int | None:
     return hardware.contained_memory() if at_once == 1 else None
 
 
-def notice_of(options: StudyOptions) -> Notice:
-    """The scheduler's notice of preemption that the options name. Raises ``UsageError``."""
+def notice_of(options: StartOptions) -> Notice:
+    """Returns the scheduler's notice of preemption that the options name. Raises ``UsageError``."""
     return Notice.of(parse_duration(options.grace), options.signal or ())

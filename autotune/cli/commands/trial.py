@@ -33,7 +33,7 @@ def show(
     home: HomeOption = None,
     url: UrlOption = None,
 ) -> None:
-    """One trial in full; also whether its speed is normal.
+    """Shows one trial in full, and whether its speed is normal.
 
     \b
     Examples:
@@ -73,7 +73,7 @@ def logs(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """The log of a trial, with terminal escapes removed.
+    """Prints the log of a trial, with terminal escapes removed.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``autotune verify``: runs the exported command, and compares its tokens/hour with what the study states."""
+"""``autotune verify``: runs the exported command, and compares its tokens/hour with the stated ones."""
 
 from __future__ import annotations
 
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from autotune.verify.exported_run import Heard
     from autotune.verify.in_turns import Step, TurnsVerdict
 
-StepsOption = Annotated[
-    str | None,
-    typer.Option(help="One long run: 10x the cycles the figure rests on, or a number of updates.", metavar="10x|N"),
-]
 RoundsOption = Annotated[
     int | None, typer.Option(min=1, max=100, help="Runs in fresh processes: 1, against the baseline 3 of each.")
 ]
@@ -53,11 +49,10 @@ def verify(
     against_baseline: BaselineOption = False,
     rounds: RoundsOption = None,
     updates: UpdatesOption = None,
-    steps: StepsOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Run the exported command, and compare with the figure.
+    """Runs the exported command, and compares it with the figure.
 
     The time is taken from outside, between the lines the framework itself prints; the ratio is corrected for
     the lengths observed. Updates in which other programs took more than 5 % of the CPU do not count. Exit code 0:
@@ -69,25 +64,15 @@ def verify(
     Exit code 0: the stated interval holds the ratio of tokens/hour; 3: not; 5: not decided, because the machine was
     not quiet or no gain is stated.
 
-    --steps 10x asks whether the figure lasts: one long run in a fresh process, where completions are as long as
-    the policy makes them. Compared raw, and with what the study's cycles at 1x, 2x and the maximum length predict
-    for the lengths that came; if that is over 5 % off, the phase that took longer is named. It does not count
-    against the study's budget.
+    --updates 500 asks whether the figure lasts: completions are as long as the policy makes them.
 
     \b
     Examples:
       autotune verify
       autotune verify my-study --rounds 3 --updates 20
       autotune verify --against-baseline
-      autotune verify --steps 10x
     """
     choice = choice_of(row, trial, native_only)
-    if steps is not None and against_baseline:
-        raise UsageError("--steps is one long run and --against-baseline many short ones; give one of them")
-    if steps is not None:
-        from autotune.cli.commands.verify_runs import run
-
-        raise typer.Exit(run(study, choice, steps, as_json, home))
     with reading(home) as (settings, store):
         read = read_study(store, find_study(store, study))
         if against_baseline:
@@ -141,8 +126,7 @@ def _against_baseline(
     """Runs both exports in turns, stores and shows the verdict; returns the exit code."""
     from autotune.recommendation import export
     from autotune.verify.exported_run import Rehearsal
-    from autotune.verify.in_turns import ANSWER, BASELINE, WARMING, compare, take_turns
-    from autotune.verify.sentences import turns_lines
+    from autotune.verify.in_turns import ANSWER, BASELINE, WARMING, compare, take_turns, turns_lines
 
     found, answer = read.study, export.build(read, choice, store)
     if answer.row.configuration == found.spec.baseline:
@@ -196,19 +180,19 @@ def _turns_document(
 def _progress(warming: int = 1) -> Heard:
     before: list[float] = []
 
-    def heard(number: int, update: int, step: LoggedUpdate) -> None:
+    def hear(number: int, update: int, step: LoggedUpdate) -> None:
         took = f"{step.at - before[-1]:.1f} s" if update > warming else "not counted"
         length = "" if step.mean_length is None else f", completions of {step.mean_length:.1f} tokens"
         console.say(f"run {number}, update {update}: {took}{length}")
         before.append(step.at)
 
-    return heard
+    return hear
 
 
-def _verdict_document(study: Study, made: Exported, verdict: RunVerdict) -> dict[str, Any]:
+def _verdict_document(study: Study, exported: Exported, verdict: RunVerdict) -> dict[str, Any]:
     return {
         "study": plain(study.spec.name),
-        "configuration": plain(made.row.configuration),
+        "configuration": plain(exported.row.configuration),
         "observed_tokens_per_hour": plain(verdict.observed),
         "observed_tokens_per_hour_low": plain(verdict.low),
         "observed_tokens_per_hour_high": plain(verdict.high),

@@ -1,4 +1,4 @@
-"""The nodes of a cluster side by side: what one has and the others have not."""
+"""Compares the nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _clock(ahead: float) -> list[str]:
 
 
 def _differences(looks: Mapping[str, NodeLook]) -> list[Finding]:
-    """Findings on nodes that lack what most nodes have."""
+    """Returns findings on nodes that differ from most nodes."""
     usable = {name: each for name, each in looks.items() if each.packages}
     names = list(dict.fromkeys(package for each in usable.values() for package in each.packages))
     found = []
@@ -120,7 +120,7 @@ def _differences(looks: Mapping[str, NodeLook]) -> list[Finding]:
 
 
 def _odd(what: str, values: Mapping[str, str], verdict: Verdict) -> list[Finding]:
-    """A sentence for each node that has another value than most."""
+    """Returns a finding for each node that has another value than most."""
     if len(set(values.values())) < 2:
         return []
     usual = Counter(values.values()).most_common(1)[0][0]

@@ -1,4 +1,4 @@
-"""``autotune doctor``: what this machine has, what it lacks, and the command that mends it."""
+"""``autotune doctor``: checks of this machine, with the command that mends each finding."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class DoctorOptions(ConfigOptions):
 
 @takes(DoctorOptions)
 def doctor(options: DoctorOptions) -> None:
-    """What this machine lacks for a study, and what mends it.
+    """Checks this machine for a study, and tells how to mend it.
 
     With --config every fault of the configuration, each with its line and the nearest legal values. With --config,
     --reward or --task also whether the training interpreter can load those rewards and has the packages they and the
@@ -99,7 +99,7 @@ def doctor(options: DoctorOptions) -> None:
         _show_nodes(options.ray, os.path.abspath(python), environment, options.as_json)
         return
     let_through(options.env or ())
-    asked = _asked(options)
+    asked = _request(options)
     if options.gpu is not None:
         _show(_on_paper(asked, options.gpu), [], options.as_json)
         return
@@ -117,7 +117,7 @@ def doctor(options: DoctorOptions) -> None:
 
 
 def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool) -> None:
-    """Prints the findings and returns the exit code; ``machine`` are those that no other configuration mends."""
+    """Prints the findings and returns the exit code; no configuration mends a blocking one in ``machine``."""
     if as_json:
         console.document({"ok": not blocking(findings), "findings": [finding_json(f) for f in findings]})
     else:
@@ -126,8 +126,8 @@ def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool
         raise typer.Exit(MachineError.exit_code if blocking(machine) else UsageError.exit_code)
 
 
-def _asked(options: DoctorOptions) -> Request | None:
-    """The request that ``start`` would get; ``None`` without a configuration. Raises ``UsageError``."""
+def _request(options: DoctorOptions) -> Request | None:
+    """Returns the request that ``start`` would get; ``None`` without a configuration. Raises ``UsageError``."""
     if options.config is None:
         return None
     from autotune.cli.commands.start_request import paper_request
@@ -162,7 +162,7 @@ def rewards_of(
 ) -> TrainingNeeds | None:
     """Returns rewards and modules named by the options; ``None`` if no option was given. Raises ``UsageError`` where a
     file is not there, or a word is not one that its option takes."""
-    from autotune.cli.doctor.optional_checks import OPTIONAL_KEYS
+    from autotune.cli.doctor.training_checks import OPTIONAL_KEYS
     from autotune.specification.request import PACKAGES
     from autotune.specification.user_input import rewards_configured, rewards_named, task_named
     from search_spaces.frameworks import resolved
@@ -185,7 +185,7 @@ def rewards_of(
 
 
 def _is_on(value: Any) -> bool:
-    """Whether a key is given and not switched off; of a script a value is the list of its words."""
+    """Tells whether a key is set and not switched off; of a script a value is the list of its words."""
     words = value if isinstance(value, list) else [value]
     return bool(value) and [str(word).lower() for word in words] not in (["false"], ["none"])
 
@@ -221,7 +221,7 @@ def _machine() -> list[Finding]:
         check_machine(hardware.usable_cores(), hardware.usable_memory(), other_load.available_memory()),
         *check_governor(other_load.governors()),
         check_load(other_load.sample_load(time.sleep)),
-        *check_compiler(named=os.environ.get("CXX")),
+        *check_compiler(compiler=os.environ.get("CXX")),
         *check_surroundings(surroundings.look(), _visible()),
         *look_at_gpus(
             lambda: hardware.visible_gpus({}),
@@ -233,7 +233,7 @@ def _machine() -> list[Finding]:
     ]
 
 
-def _training(python: str, wanted: TrainingNeeds | None, environment: Environment) -> list[Finding]:
+def _training(python: str, needs: TrainingNeeds | None, environment: Environment) -> list[Finding]:
     from autotune import wiring
     from autotune.cli.doctor.training_checks import check_rewards, check_training
     from search_spaces.frameworks import facts_of
@@ -241,9 +241,9 @@ def _training(python: str, wanted: TrainingNeeds | None, environment: Environmen
     asked = () if environment.judged_by_probe else (environment,)
     gpus = [gpu.compute_capability for gpu in _gpus()]
     found = check_training(python, lambda program: wiring.probe(program, *asked), gpus=gpus, environment=environment)
-    if wanted is None or blocking(found):
+    if needs is None or blocking(found):
         return found
-    rewards, packages = wanted
+    rewards, packages = needs
     named = {f"{r.name} ({r.kind})": facts_of(r.kind).rewards_by_plugin for r in rewards}
     names = [*(name for name, of_framework in named.items() if not of_framework), *packages]
     untried = [name for name, of_framework in named.items() if of_framework]
@@ -252,7 +252,7 @@ def _training(python: str, wanted: TrainingNeeds | None, environment: Environmen
 
 
 def _there(framework: str, gpus: int | None) -> list[Finding]:
-    """Findings on this folder and machine that are particular to the framework."""
+    """Returns findings on this folder and machine that are particular to the framework."""
     from autotune.frameworks import framework_named
 
     named = framework_named(framework)
@@ -264,7 +264,7 @@ def _there(framework: str, gpus: int | None) -> list[Finding]:
 
 
 def _show_nodes(address: str, python: str, environment: Environment, as_json: bool) -> None:
-    """Findings on all nodes of a cluster, which are looked at in parallel."""
+    """Checks all nodes of a cluster in parallel, and prints the findings."""
     from autotune import wiring
     from autotune.cli.doctor.cluster_checks import NodeLook, look, side_by_side
 
@@ -283,12 +283,12 @@ def _driver() -> Sequence[Gpu]:
 
 
 def _visible() -> int:
-    """GPUs; 0 where they cannot be looked at."""
+    """Counts the GPUs; 0 where they cannot be read."""
     return len(_gpus())
 
 
 def _gpus() -> Sequence[Gpu]:
-    """None where they cannot be looked at."""
+    """Returns the GPUs; ``None`` where they cannot be read."""
     try:
         return _driver()
     except MachineError:

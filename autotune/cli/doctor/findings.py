@@ -36,17 +36,17 @@ class Finding:
 
 
 def blocking(findings: Sequence[Finding]) -> bool:
-    """Whether anything found prevents a study."""
+    """Tells whether a finding prevents a study."""
     return any(finding.verdict is Verdict.PROBLEM for finding in findings)
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
-    """``command`` is null when there is nothing to mend."""
+    """Converts a finding to JSON; ``command`` is null if there is nothing to mend."""
     return {**fields_json(finding), "command": plain(finding.command) or None}
 
 
 def doctor_screen(findings: Sequence[Finding]) -> RenderableType:
-    """A line for each finding, the command under those that need one, and the verdict."""
+    """Shows a line for each finding, with its command if it needs one, and the verdict."""
     styles = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.PROBLEM: "bold red"}
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
     table.add_column(no_wrap=True)

@@ -1,4 +1,4 @@
-"""The machine itself: cores, memory, clock, what else runs, GPUs; and what a container or a batch system may lack."""
+"""Checks the machine: cores, memory, clock, load, GPUs, and the limits of a container or batch system."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def check_machine(cores: int, memory: int | None, available: int | None = None) 
     return Finding("machine", Verdict.OK, text)
 
 
-def check_compiler(find: Callable[[str], str | None] = shutil.which, named: str | None = None) -> list[Finding]:
-    """Warns where there is no C++ compiler (``named``: the value of ``CXX``), which compiled models need on a CPU."""
-    program = named or "g++"
+def check_compiler(find: Callable[[str], str | None] = shutil.which, compiler: str | None = None) -> list[Finding]:
+    """Warns where there is no C++ compiler, which compiled models need on a CPU. ``compiler`` is ``CXX``."""
+    program = compiler or "g++"
     if find(program) is not None:
         return []
     text = f"no C++ compiler ({program}): torch_compile true and enforce_eager false are not tried"
@@ -50,7 +50,7 @@ def check_compiler(find: Callable[[str], str | None] = shutil.which, named: str 
 
 
 def check_governor(governors: Sequence[str]) -> list[Finding]:
-    """A clock that follows the load makes figures depend on what ran before; nothing where it is not shown."""
+    """Warns of a clock that follows the load, because figures then depend on the load before."""
     if not governors:
         return []
     text = f"governor {', '.join(governors)}"
@@ -61,7 +61,7 @@ def check_governor(governors: Sequence[str]) -> list[Finding]:
 
 
 def check_load(load: CpuLoad | None) -> Finding:
-    """Finding on other programs: a cycle they disturb is discarded and repeated."""
+    """Checks the load of other programs: a cycle they disturb is discarded and repeated."""
     if load is None:
         return Finding("load", Verdict.OK, "the kernel does not tell what else runs")
     text = f"{load.share:.0%} of the CPU is in use"
@@ -73,7 +73,7 @@ def check_load(load: CpuLoad | None) -> Finding:
 
 
 def busy_note(load: CpuLoad | None) -> str | None:
-    """Warning before a study on a busy machine; ``None`` on a quiet one."""
+    """Returns a warning before a study on a busy machine; ``None`` on a quiet one."""
     found = check_load(load)
     return None if found.verdict is Verdict.OK else f"note: {found.detail}; figures will be less certain"
 
@@ -101,7 +101,7 @@ def _unfit(fault: GpuFault) -> Finding:
 
 
 def check_visible(every: Sequence[Gpu], visible: Sequence[Gpu], chosen: str | None) -> list[Finding]:
-    """Finding on ``CUDA_VISIBLE_DEVICES``; none if it is not set or there is no GPU."""
+    """Checks ``CUDA_VISIBLE_DEVICES``; no finding if it is not set or there is no GPU."""
     if chosen is None or not every:
         return []
     text = f"CUDA_VISIBLE_DEVICES={chosen!r} leaves {len(visible)} of {len(every)} GPUs"
@@ -111,7 +111,7 @@ def check_visible(every: Sequence[Gpu], visible: Sequence[Gpu], chosen: str | No
 
 
 def check_gpus(gpus: Sequence[Gpu], name_of: Callable[[int], str] = lambda _: "") -> list[Finding]:
-    """Each GPU, its driver, whether a study would use it, and whether somebody else does."""
+    """Checks each GPU: its driver, whether a study would use it, and whether somebody else does."""
     if not gpus:
         return [Finding("GPU", Verdict.OK, "none visible; trials run on the CPU")]
     try:

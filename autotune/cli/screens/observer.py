@@ -43,7 +43,7 @@ class Mode(StrEnum):
 
 
 def choose_mode(*, json: bool, live: bool, quiet: bool, terminal: bool | None = None) -> Mode:
-    """NDJSON if asked for, else nothing if quiet, else the table where there is a terminal for it."""
+    """Chooses how a run is shown: NDJSON by option, nothing if quiet, the table on a terminal, else lines."""
     terminal = console.talk().is_terminal if terminal is None else terminal
     if json:
         return Mode.JSON
@@ -71,16 +71,16 @@ class QuietObserver:
     """Shows nothing."""
 
     def event(self, event: Event) -> None:
-        """Ignored."""
+        """Ignores an event."""
 
     def trial(self, trial: Trial) -> None:
-        """Ignored."""
+        """Ignores a trial."""
 
     def phase(self, trial: Trial, phase: CurrentPhase) -> None:
-        """Ignored."""
+        """Ignores a phase."""
 
     def tick(self, spent_wall_s: float, predicted_end_s: float | None) -> None:
-        """Ignored."""
+        """Ignores the time."""
 
 
 class Unfailing:
@@ -146,13 +146,13 @@ class LiveObserver:
 
 
 class News:
-    """Tells what is new in a trial since it was last seen."""
+    """Tells the changes of a trial since the last call."""
 
-    def __init__(self, known: tuple[Trial, ...]) -> None:
-        self._seen = {t.number: (t.attempt, len(t.cycles), t.state.is_finished) for t in known}
+    def __init__(self, trials: tuple[Trial, ...]) -> None:
+        self._seen = {t.number: (t.attempt, len(t.cycles), t.state.is_finished) for t in trials}
 
     def of(self, trial: Trial) -> tuple[bool, tuple[CycleRecord, ...], bool]:
-        """(it started, its new cycles, it ended)."""
+        """Returns (it started, its new cycles, it ended)."""
         attempt, cycles, ended = self._seen.get(trial.number, (0, 0, False))
         if ended or trial.state is TrialState.WAITING:
             return False, (), False
@@ -216,7 +216,7 @@ class PlainObserver:
 
 
 def cycle_words(cycle: CycleRecord) -> str:
-    """``cycle 2 recorded: 12 s, 331.2k tokens/hour``, and what the clock guard thought of it."""
+    """Describes a cycle: ``cycle 2 recorded: 12 s, 331.2k tokens/hour``, and the clock guard's verdict."""
     mark = "" if cycle.accepted else ", discarded by the clock guard"
     noisy = ", noisy" if cycle.noisy else ""
     speed = f"{format_duration(cycle.seconds)}, {rate(cycle_rate(cycle))} tokens/hour"

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.cli.screens.grid import LabelGrid
 from autotune.cli.screens.tables import plain_table
+from autotune.cli.screens.text import LabelGrid
 from autotune.domain import Configuration
 from autotune.domain.differences import chosen_differences
 from autotune.forecast.answer import LIKELY, Load, Need, Needs, Plan, Predicted
@@ -21,7 +21,7 @@ HEAD = "PREDICTED from the model's configuration alone; nothing was run."
 
 
 def plan_screen(plan: Plan) -> RenderableType:
-    """The load, the best few, and the first of them in full."""
+    """Shows the load, the best few, and the first of them in full."""
     grid = LabelGrid()
     grid.add("", HEAD, "bold")
     _add_load(grid, plan.load)
@@ -61,7 +61,7 @@ def plan_screen(plan: Plan) -> RenderableType:
 
 
 def needs_screen(needs: Needs) -> RenderableType:
-    """A table with a row for each GPU and a column for each way of training."""
+    """Draws a table with a row for each GPU and a column for each way of training."""
     grid = LabelGrid()
     grid.add("", HEAD, "bold")
     _add_load(grid, needs.load)
@@ -134,43 +134,46 @@ def _table(plan: Plan) -> RenderableType:
     return table
 
 
-def _cells(place: str, found: Predicted, words: str) -> list[Text]:
+def _cells(place: str, row: Predicted, words: str) -> list[Text]:
     cells = (
         place,
-        rate(found.tokens_per_hour),
-        f"{rate(found.low)} to {rate(found.high)}",
-        format_size(found.peak),
-        f"{found.fits:.0%}",
+        rate(row.tokens_per_hour),
+        f"{rate(row.low)} to {rate(row.high)}",
+        format_size(row.peak),
+        f"{row.fits:.0%}",
         words,
     )
     return [Text(cell) for cell in cells]
 
 
-def _add_changes(grid: LabelGrid, found: Predicted, plan: Plan) -> None:
-    changed = _changes(found, plan.baseline.configuration)
+def _add_changes(grid: LabelGrid, row: Predicted, plan: Plan) -> None:
+    changed = _changes(row, plan.baseline.configuration)
     width = max((len(name) for name, _, _ in changed), default=0)
     for place, (name, before, after) in enumerate(changed):
         grid.add("" if place else "change", Text(f"{name:<{width}}  {before} → {after}", "green"))
 
 
-def _changes(found: Predicted, baseline: Configuration) -> tuple[tuple[str, str, str], ...]:
-    """(knob, before, after), without what follows from other knobs."""
-    return change_words(chosen_differences(baseline, found.configuration))
+def _changes(row: Predicted, baseline: Configuration) -> tuple[tuple[str, str, str], ...]:
+    """Returns (knob, before, after), without knobs that follow from others."""
+    return change_words(chosen_differences(baseline, row.configuration))
 
 
-def _add_predicted(grid: LabelGrid, found: Predicted) -> None:
-    grid.add("predicted", f"{rate(found.tokens_per_hour)} tokens/hour, 95 % {rate(found.low)} to {rate(found.high)}")
-    total = sum(found.phases.values())
-    shown = {name: seconds / total for name, seconds in found.phases.items() if seconds > total / 200}
+def _add_predicted(grid: LabelGrid, row: Predicted) -> None:
+    grid.add(
+        "predicted",
+        f"{rate(row.tokens_per_hour)} tokens/hour, 95 % {rate(row.low)} to {rate(row.high)}",
+    )
+    total = sum(row.phases.values())
+    shown = {name: seconds / total for name, seconds in row.phases.items() if seconds > total / 200}
     parts = ", ".join(f"{name} {share:.0%}" for name, share in shown.items())
-    grid.add("time", f"{format_duration(found.cycle_s)} a cycle: {parts}")
+    grid.add("time", f"{format_duration(row.cycle_s)} a cycle: {parts}")
     grid.add(
         "memory",
-        f"peak {format_size(found.peak)} {found.when} (95 % {format_size(found.peak_low)} to "
-        f"{format_size(found.peak_high)}) of {format_size(found.capacity)}; fits with probability {found.fits:.0%}",
+        f"peak {format_size(row.peak)} {row.when} (95 % {format_size(row.peak_low)} to "
+        f"{format_size(row.peak_high)}) of {format_size(row.capacity)}; fits with probability {row.fits:.0%}",
     )
-    grid.add("", f"{_parts(found.parts)}; host memory of a node {format_size(found.host)}")
-    grid.add("limited by", found.limit())
+    grid.add("", f"{_parts(row.parts)}; host memory of a node {format_size(row.host)}")
+    grid.add("limited by", row.limit())
 
 
 def _parts(parts: Mapping[str, float]) -> str:

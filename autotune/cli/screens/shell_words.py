@@ -13,7 +13,7 @@ from autotune.settings import Settings, read_settings
 
 
 def command_line(words: str, settings: Settings) -> str:
-    """``autotune WORDS`` as it works here: by its path where it is not on PATH, with a home named by an option."""
+    """Returns ``autotune WORDS`` as it works here: by path if not on PATH, with a home named by an option."""
     called = Path(sys.argv[0])
     program = "autotune"
     if shutil.which(program) is None and called.name == program and called.is_file():
@@ -24,7 +24,7 @@ def command_line(words: str, settings: Settings) -> str:
 
 
 def _elsewhere(settings: Settings) -> bool:
-    """Not in the home that a command without the option would take."""
+    """Tells whether a home is not the one that a command without the option would take."""
     try:
         return settings.home.root != read_settings().home.root
     except UsageError:  # none is known
@@ -32,7 +32,7 @@ def _elsewhere(settings: Settings) -> bool:
 
 
 def short_path(path: Path) -> str:
-    """A path relative to the working directory if it lies inside, else absolute."""
+    """Returns a path relative to the working directory if it lies inside, else absolute."""
     absolute = Path(os.path.abspath(path))
     try:
         return str(absolute.relative_to(Path.cwd()))

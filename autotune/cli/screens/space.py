@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 
 def knob_table(space: SearchSpace, framework: str) -> Table:
-    """A row for each knob, searched or fixed, in the catalogue's order."""
+    """Draws a row for each knob, searched or fixed, in the catalogue's order."""
     table = Table(box=None, pad_edge=False, header_style="")
     table.add_column("knob", no_wrap=True, max_width=28)
     table.add_column("values", overflow="fold", ratio=1)
     table.add_column("class", no_wrap=True)
     table.add_column("set by", no_wrap=True)
-    for name, values in _listed(space).items():
+    for name, values in _knobs(space).items():
         cells = (name, ", ".join(knob_value(v, name) for v in values), _class(name, values), _reach(name, framework))
         table.add_row(*(Text(cell) for cell in cells))
     return table
 
 
-def _listed(space: SearchSpace) -> dict[str, tuple[KnobValue, ...]]:
-    """Searched and fixed knobs in the catalogue's order."""
+def _knobs(space: SearchSpace) -> dict[str, tuple[KnobValue, ...]]:
+    """Returns searched and fixed knobs in the catalogue's order."""
     every = {**space.values, **{name: (value,) for name, value in space.fixed.items()}}
     return {name: every[name] for name in KNOBS if name in every}
 
 
 def _class(name: str, values: Sequence[KnobValue]) -> str:
-    """The strongest effect that moving among ``values`` can have."""
+    """Returns the strongest effect that moving among ``values`` can have."""
     effects = (KNOBS[name].effect_between(values[0], value) for value in values)
     return max(effects, key=lambda effect: effect.rank).value if len(values) > 1 else "fixed"
 
@@ -50,7 +50,7 @@ def _reach(name: str, framework: str) -> str:
 def counted(
     name: str, space: SearchSpace, explanation: Explanation, resources: Resources, left_out: str = ""
 ) -> list[str]:
-    """Lines: how many combinations there are, how many are legal on the machine, and what the framework lacks."""
+    """Describes the combinations, the legal ones on the machine, and knobs the framework lacks, by lines."""
     machine = f"{resources.framework}, " + (
         f"{resources.gpus} GPU{'s' if resources.gpus > 1 else ''}" if resources.gpus else "CPU"
     )
@@ -70,10 +70,10 @@ def counted(
     return lines
 
 
-def shown(name: str, space: SearchSpace, framework: str, explanation: Explanation) -> dict[str, Any]:
-    """The space as ``--json`` gives it."""
+def space_json(name: str, space: SearchSpace, framework: str, explanation: Explanation) -> dict[str, Any]:
+    """Converts the space to JSON."""
     knobs = []
-    for knob, values in _listed(space).items():
+    for knob, values in _knobs(space).items():
         setting = KNOBS[knob].frameworks.get(framework)
         knobs.append(
             {

@@ -8,9 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.cli.screens.bars import SMALLEST_SHARE
-from autotune.cli.screens.grid import LABEL_WIDTH, LabelGrid
-from autotune.cli.screens.text import clock_time, fit
+from autotune.cli.screens.text import LABEL_WIDTH, SMALLEST_SHARE, LabelGrid, clock_time, fit
 from autotune.domain import (
     Budget,
     Protocol,
@@ -22,7 +20,7 @@ from autotune.domain import (
 from autotune.insights.feasibility import advice
 from autotune.insights.roofline import roof_of
 from autotune.insights.standings import count
-from autotune.insights.why_words import range_words
+from autotune.insights.why import RowReasons, Why, knob_lines, range_words, ruled_words
 from autotune.recommendation.reading import StudyReading
 from autotune.study.budget import GRACE_S
 from autotune.wording.numbers import format_duration, format_size, rate
@@ -168,7 +166,7 @@ def _add_row(grid: LabelGrid, row: RecommendationRow, reading: StudyReading, *, 
     gain = f"{row_gain_words(row)} over {over(reading.recommendation)}; " if row.gain and reading.recommendation else ""
     sure = f"{gain}{evidence_words(row)}"
     grid.add("sure", sure if whole else _cut(sure, 3))
-    before = next((s.tokens_per_hour for s in reading.standings if s.configuration == reading.reference), None)
+    before = reading.reference_speed
     instead = "" if before is None or row.gain is None else f", instead of {rate(before)}"
     grid.add("tokens/hour", f"{speed_words(row)}{instead}")
     trial = next((t for t in reading.trials if t.number in row.trials and t.speed_cycles()), None)
@@ -217,3 +215,45 @@ def _add_failure(grid: LabelGrid, trials: Sequence[Trial]) -> None:
         grid.add("cause", f"{sentence} ({times} of {len(failed)} failures)")
         if suggestion:
             grid.add("hint", suggestion)
+
+
+MOST_LINES = 12
+MOST_RULED = 8
+
+
+def why_screen(why: Why) -> RenderableType:
+    """Shows a block for each row of the recommendation, then the ruled-out configurations."""
+    grid = LabelGrid()
+    grid.gap()
+    for row in why.rows:
+        if len(why.rows) > 1:
+            grid.add("why", row.title, "bold")
+        _add_reasons(grid, row)
+    for place, words in enumerate(why.began):
+        grid.add("" if place else "began with", words)
+    _add_ruled(grid, why)
+    return grid.table
+
+
+def _add_reasons(grid: LabelGrid, row: RowReasons) -> None:
+    for place, limit in enumerate(row.limits[1:]):
+        grid.add("" if place else "no further", limit)
+    lines = knob_lines(row)
+    for place, line in enumerate(lines[:MOST_LINES]):
+        grid.add("" if place else "each knob", line)
+    if len(lines) > MOST_LINES:
+        grid.add("", f"{len(lines) - MOST_LINES} more in --json")
+
+
+def _add_ruled(grid: LabelGrid, why: Why) -> None:
+    about = "" if why.exact else "about "
+    space = f"{about}{why.combinations:,} combinations, {about}{why.legal:,} legal, {why.tried:,} run"
+    if not why.ruled_out:
+        grid.add("space", space)
+        return
+    grid.add("ruled out", f"{space}; what ruled out others, with overlaps:")
+    for ruled in why.ruled_out[:MOST_RULED]:
+        grid.add("", ruled_words(ruled))
+    more = len(why.ruled_out) - MOST_RULED
+    if more > 0:
+        grid.add("", f"{more} more in --json")

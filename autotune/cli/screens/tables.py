@@ -34,13 +34,13 @@ class KnobColumns:
         return [fit(knob_value(configuration.get(name), name), VALUE_WIDTH) for name in self.heads]
 
     def legend(self) -> str:
-        """Number of knobs without a column, and ``mb micro_batch_size · ...`` for those with one."""
+        """Returns the number of knobs without a column, and ``mb micro_batch_size · ...`` for those with one."""
         left_out = [f"{len(self.hidden)} more knobs not shown"] if self.hidden else []
         return " · ".join([*left_out, *(f"{head} {name}" for name, head in self.heads.items() if head != name)])
 
 
 def knob_columns(configurations: Sequence[Configuration], room: int) -> KnobColumns:
-    """Columns for the differing knobs that fit into ``room`` cells, two of them before each column."""
+    """Builds columns for the differing knobs that fit into ``room`` cells, two of them before each column."""
     heads: dict[str, str] = {}
     hidden: list[str] = []
     for name in differing(configurations):
@@ -55,15 +55,15 @@ def knob_columns(configurations: Sequence[Configuration], room: int) -> KnobColu
     return KnobColumns(heads, tuple(hidden))
 
 
-def _unused(head: str, taken: Iterable[str]) -> str:
-    used = set(taken)
+def _unused(head: str, heads: Iterable[str]) -> str:
+    used = set(heads)
     if head not in used:
         return head
     return next(f"{head}{n}" for n in range(2, len(used) + 3) if f"{head}{n}" not in used)
 
 
 def plain_table(columns: Sequence[tuple[str, Side]]) -> Table:
-    """A borderless table of columns (head, side); rows are never wrapped."""
+    """Builds a borderless table of columns (head, side); rows are never wrapped."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
     for head, side in columns:
         table.add_column(Text(head, "dim"), justify=side, no_wrap=True, overflow="ellipsis")
@@ -71,7 +71,7 @@ def plain_table(columns: Sequence[tuple[str, Side]]) -> Table:
 
 
 def standings_table(rows: Sequence[Standing], columns: KnobColumns, baseline: Configuration) -> Table:
-    """Trials, speed and gain of configurations, then their knobs; the leader that keeps the learning is green."""
+    """Draws trials, speed and gain of configurations, then their knobs; the leader of the baseline's row is green."""
     heads: list[tuple[str, Side]] = [("trial", "left"), ("tokens/hour", "right"), ("gain", "right")]
     table = plain_table([*heads, *((head, "right") for head in columns.heads.values())])
     leader = next((row for row in rows if row.same_learning), None)
@@ -89,7 +89,7 @@ def standings_table(rows: Sequence[Standing], columns: KnobColumns, baseline: Co
 
 
 def standing_label(row: Standing) -> str:
-    """``#7``, or ``#7 x3`` when three trials measured it."""
+    """Returns ``#7``, or ``#7 x3`` when three trials measured it."""
     return f"#{row.numbers[0]}" + (f" x{len(row.numbers)}" if len(row.numbers) > 1 else "")
 
 
@@ -101,7 +101,7 @@ TRIALS_WIDTH = 46
 
 
 def trials_table(trials: Sequence[Trial], columns: KnobColumns) -> Table:
-    """A table with a row for each trial, in the order given."""
+    """Draws a table with a row for each trial, in the order given."""
     table = plain_table(
         [
             ("trial", "right"),
@@ -119,7 +119,7 @@ def trials_table(trials: Sequence[Trial], columns: KnobColumns) -> Table:
 
 
 def outcome_label(trial: Trial) -> tuple[str, str]:
-    """A word for how a trial stands, and its style."""
+    """Returns a word for how a trial stands, and its style."""
     word = outcome_word(trial)
     if trial.state is TrialState.FAIL:
         return word, "red"

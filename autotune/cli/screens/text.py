@@ -1,17 +1,56 @@
-"""Text in terminal cells."""
+"""Text in terminal cells, bars that are readable without colour, and rows of labels and wrapped text."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 
 from rich.cells import cell_len, set_cell_size
+from rich.table import Table
+from rich.text import Text
 
+from autotune.wording.numbers import cells_for
 from autotune.wording.text import clean
+from trainer.child.contract import Phase
+
+LABEL_WIDTH = 12
+
+_LETTERS: Mapping[str, tuple[str, str]] = {
+    Phase.GENERATE.value: ("G", "blue"),
+    Phase.REWARD.value: ("R", "magenta"),
+    Phase.LOGPROB.value: ("L", "cyan"),
+    Phase.UPDATE.value: ("U", "green"),
+    Phase.SYNC.value: ("S", "yellow"),
+    Phase.WAIT.value: ("W", "red"),
+    Phase.IDLE.value: (".", "dim"),
+}
+
+LEGEND = " ".join(f"{letter} {name}" for name, (letter, _) in _LETTERS.items())
+
+SMALLEST_SHARE = 0.005
+"""Phases below this share of a cycle are not worth a line."""
+
+
+class LabelGrid:
+    """Rows of (label, text); as wide as the console, nothing is cut off."""
+
+    def __init__(self) -> None:
+        self.table = Table.grid(padding=0, expand=True)
+        self.table.add_column(width=LABEL_WIDTH, no_wrap=True, style="dim")
+        self.table.add_column(overflow="fold", ratio=1)
+
+    def add(self, label: str, text: str | Text, style: str = "") -> None:
+        """Adds a row; plain text is cleaned, ``Text`` must be clean."""
+        self.table.add_row(label, Text(clean(text), style) if isinstance(text, str) else text)
+
+    def gap(self) -> None:
+        """Adds an empty line."""
+        self.table.add_row("", "")
 
 
 def fit(text: object, width: int) -> str:
-    """``clean`` text in at most ``width`` terminal cells, cut with an ellipsis."""
+    """Cuts ``clean`` text to at most ``width`` terminal cells, with an ellipsis."""
     safe = clean(text)
     if cell_len(safe) <= width:
         return safe
@@ -19,7 +58,7 @@ def fit(text: object, width: int) -> str:
 
 
 def clock_time(at: float, *, today: float | None = None) -> str:
-    """Local ``16:42``; with ``today`` the date too when it is another day."""
+    """Formats local time as ``16:42``; with ``today`` the date too when it is another day."""
     try:
         moment = time.localtime(at)
     except (OverflowError, ValueError, OSError):
@@ -30,6 +69,16 @@ def clock_time(at: float, *, today: float | None = None) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """A plain bar of ``width`` cells, filled to ``share`` (clamped to 0..1)."""
+    """Draws a plain bar of ``width`` cells, filled to ``share`` (clamped to 0..1)."""
     filled = round(width * min(1.0, max(0.0, share))) if math.isfinite(share) else 0
     return "█" * filled + "░" * (width - filled)
+
+
+def stacked(phases: Mapping[str, float], width: int) -> Text:
+    """Draws one bar of ``width`` cells, a letter for each phase; an unknown phase is ``?``."""
+    names = [*(n for n in _LETTERS if n in phases), *(n for n in phases if n not in _LETTERS)]
+    found = Text(no_wrap=True)
+    for name, cells in zip(names, cells_for([phases[n] for n in names], width), strict=True):
+        letter, style = _LETTERS.get(name, ("?", ""))
+        found.append(letter * cells, style)
+    return found

@@ -10,9 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.cli.screens.bars import LEGEND, stacked
-from autotune.cli.screens.grid import LabelGrid
 from autotune.cli.screens.tables import plain_table
+from autotune.cli.screens.text import LEGEND, LabelGrid, stacked
 from autotune.documents.memory_timeline import MemoryTimeline, moment_words, peak
 from autotune.documents.study import cycle_rate
 from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protocol, Study, Trial
@@ -94,7 +93,7 @@ def _add_details(
 
 
 def _used(trial: Trial) -> list[RenderableType]:
-    """Tables of what the GPU and the host did; nothing where it was not recorded."""
+    """Draws tables of the use of GPU and host; nothing where it was not recorded."""
     tables = [usage_table(cells) for cells in usage_of(trial) if cells is not None]
     found: list[RenderableType] = [part for table in tables for part in (Text(), table)]
     return [*found, Text(USAGE_LEGEND, "dim", overflow="fold")] if found else []
@@ -134,7 +133,7 @@ def _add_outcome(grid: LabelGrid, trial: Trial) -> None:
 
 
 def configuration_table(configuration: Configuration, baseline: Configuration) -> Table:
-    """Every knob; those that differ from the baseline are marked and show its value."""
+    """Draws every knob; one that differs from the baseline is marked and shows its value."""
     table = plain_table([("knob", "left"), ("value", "left"), ("baseline", "left")])
     differs = configuration.difference(baseline)
     for name in in_order({*configuration, *baseline}):
@@ -149,7 +148,7 @@ def configuration_table(configuration: Configuration, baseline: Configuration) -
 
 
 def startup_words(trial: Trial) -> str:
-    """``6.5 s: import 2.0 s, load 1.5 s, first batch 3.0 s``."""
+    """Returns ``6.5 s: import 2.0 s, load 1.5 s, first batch 3.0 s``."""
     known = [part.value for part in StartupPart if part.value in trial.startup]
     names = [*known, *sorted(set(trial.startup) - set(known))]
     parts = [f"{clean(name).replace('_', ' ')} {format_duration(trial.startup[name])}" for name in names]
@@ -157,7 +156,7 @@ def startup_words(trial: Trial) -> str:
 
 
 def cycles_table(cycles: Sequence[CycleRecord]) -> Table:
-    """A row for each cycle and rank: time, speed, useful share, phases as a bar, guard marks."""
+    """Draws a row for each cycle and rank: time, speed, useful share, phases as a bar, guard marks."""
     ranks = len({cycle.rank for cycle in cycles}) > 1
     table = plain_table(
         [("cycle", "right"), ("lengths", "left"), ("time", "right"), ("tokens/h", "right"), ("useful", "right")]
@@ -180,7 +179,7 @@ def cycles_table(cycles: Sequence[CycleRecord]) -> Table:
 
 
 def usage_table(cells: Cells) -> Table:
-    """Table of resource use, by phase or by cycle."""
+    """Draws a table of resource use, by phase or by cycle."""
     table = plain_table([(head, "right" if place else "left") for place, head in enumerate(cells.heads)])
     for row in cells.rows:
         table.add_row(*row)
@@ -188,7 +187,7 @@ def usage_table(cells: Cells) -> Table:
 
 
 def guard_words(cycle: CycleRecord) -> str:
-    """``ok``, or why the cycle is no figure: ``✗`` discarded it, ``~`` kept it as a bound."""
+    """Returns ``ok``, or why the cycle is no figure: ``✗`` discarded it, ``~`` kept it as a bound."""
     if cycle.accepted and not cycle.noisy:
         return "ok"
     share = cycle.outside_cpu
@@ -200,7 +199,7 @@ def guard_words(cycle: CycleRecord) -> str:
 
 
 def _add_figures(grid: LabelGrid, trial: Trial) -> None:
-    """Completion lengths and rewards, by kind of cycle; each rank's record holds those of all."""
+    """Adds completion lengths and rewards, by kind of cycle; each rank's record holds those of all."""
     own = [c for c in trial.cycles if c.rank == 0]
     for kind in (CycleKind.NATURAL, CycleKind.RECORDED):
         cycles = [c for c in own if c.cycle_kind is kind]
@@ -229,7 +228,7 @@ def _add_figures(grid: LabelGrid, trial: Trial) -> None:
 
 
 def limit_words(lengths: Sequence[int]) -> str:
-    """``max_completion_length 512 would cut 10% of rows and save 31% of tokens, 768 5% and 12%; by 128 rows; ...``."""
+    """Returns ``max_completion_length 512 would cut 10% of rows and save 31% of tokens, 768 5% and 12%; ...``."""
     found = lower_limits(lengths)
     parts = [
         f"{n.tokens} would cut {n.rows_cut:.0%} of rows and save {n.tokens_saved:.0%} of tokens" for n in found[:1]
@@ -240,7 +239,7 @@ def limit_words(lengths: Sequence[int]) -> str:
 
 
 def engine_words(cycles: Sequence[CycleRecord]) -> str:
-    """Rollout engine in words: memory held, use of its cache, log-prob mismatch with the trainer."""
+    """Describes the rollout engine: memory held, use of its cache, log-prob mismatch with the trainer."""
     held = [c.engine_bytes for c in cycles if c.engine_bytes is not None]
     usage = [c.cache_usage for c in cycles if c.cache_usage is not None]
     mismatch = [c.logp_mismatch for c in cycles if c.logp_mismatch is not None]
@@ -254,7 +253,7 @@ def engine_words(cycles: Sequence[CycleRecord]) -> str:
 
 
 def numerics_words(notes: Sequence[NoteRecord]) -> str:
-    """``14 layers in FP8, 1 left out; gradient of fp8 against bf16's: cosine 0.992, norm 0.95 times``."""
+    """Returns ``14 layers in FP8, 1 left out; gradient of fp8 against bf16's: cosine 0.992, norm 0.95 times``."""
     found = {note.name: note.data for note in notes if note.name in NUMERICS}
     parts = []
     if made := found.get("float8"):
@@ -269,7 +268,7 @@ def numerics_words(notes: Sequence[NoteRecord]) -> str:
 
 
 def beware_words(notes: Sequence[NoteRecord]) -> str:
-    """Caveats of this trial: values the engine did not take, a warm-up without optimizer state."""
+    """Describes caveats of this trial: values the engine did not take, a warm-up without optimizer state."""
     found = {note.name: note.data for note in notes}
     has = [f"{knob} {knob_value(value)}" for knob, value in found.get("engine_has", {}).items()]
     parts = [f"the engine has another value than asked for: {', '.join(has)}"] if has else []
@@ -279,7 +278,7 @@ def beware_words(notes: Sequence[NoteRecord]) -> str:
 
 
 def gpu_words(trial: Trial, study: Study, notes: Sequence[NoteRecord]) -> str:
-    """``3 train, 1 generates; most in use 60.1, 60.0, 60.1, 71.2 GiB``; empty for one GPU or none."""
+    """Returns ``3 train, 1 generates; most in use 60.1, 60.0, 60.1, 71.2 GiB``; empty for one GPU or none."""
     resources = study.spec.resources
     if resources.total_gpus < 2:
         return ""
@@ -294,14 +293,14 @@ def gpu_words(trial: Trial, study: Study, notes: Sequence[NoteRecord]) -> str:
 
 
 def timeline_words(timeline: MemoryTimeline | None) -> str:
-    """``host: most after 41 s, in update of cycle 3 (3.20 GiB); GPU: ...``; empty where nothing is known."""
+    """Returns ``host: most after 41 s, in update of cycle 3 (3.20 GiB); GPU: ...``; empty where nothing is known."""
     series = [] if timeline is None else [("host", timeline.host), ("GPU", timeline.device)]
     tops = [(name, top) for name, points in series if (top := peak(points)) is not None]
     return "; ".join(f"{name}: most {moment_words(top)} ({format_size(top.used)})" for name, top in tops)
 
 
 def peaks_table(trial: Trial) -> Table | None:
-    """Highest memory by phase over all cycles, and of the whole tree; ``None`` if nothing was measured."""
+    """Draws the highest memory by phase over all cycles, and of the whole tree; ``None`` if nothing was measured."""
     phases: dict[str, list[Peaks]] = {}
     for cycle in trial.cycles:
         for name, peaks in cycle.peaks.items():

@@ -9,8 +9,7 @@ import pytest
 from api.dashboard.answer_view import answer_page
 from api.dashboard.study_view import study_view
 from api.dashboard.why_view import WhyQuery, why_view
-from autotune.cli.screens.study import end_screen
-from autotune.cli.screens.why import why_screen
+from autotune.cli.screens.study import end_screen, why_screen
 from autotune.domain import CycleKind, FailureReason, Trial, TrialKind, TrialState
 from autotune.forecast.explain import explain
 from tests.support import factories as f

@@ -248,23 +248,25 @@ def test_ends_that_are_no_errors(raised: BaseException, code: int) -> None:
     assert exit_code_of(raising(raised)) == code
 
 
-def test_ctrl_c_inside_a_command(autotune: Run, wiring: Any, study: Study) -> None:
-    def interrupted(*_: Any) -> None:
+def test_ctrl_c_inside_a_command(autotune: Run, study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    wiring.open_to_read = interrupted
+    monkeypatch.setattr("autotune.store.open_store", interrupted)
     code, out, err = autotune("status")
     assert (code, out, err) == (130, "", "")
 
 
-def test_a_crash_inside_a_command_goes_to_the_home_it_was_given(autotune: Run, wiring: Any, tmp_path: Path) -> None:
-    def broken(*_: Any) -> None:
+def test_a_crash_inside_a_command_goes_to_the_home_it_was_given(
+    autotune: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("boom")
 
     other = tmp_path / "other"
     other.mkdir()
     (other / "autotune.sqlite").write_text("")
-    wiring.open_to_read = broken
+    monkeypatch.setattr("autotune.store.open_store", broken)
     code, _, err = autotune("status", "--home", str(other))
     assert code == 1
     assert str(other / "crashes") in err

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.cli.commands.start_options import FrameworkOptions, StudyOptions
+from autotune.cli.commands.start_options import StartOptions
 from autotune.cli.commands.start_request import request_of
 from autotune.errors import UsageError
 from autotune.frameworks import framework_named
@@ -16,7 +16,7 @@ from autotune.specification.request import Request
 
 
 def asked(folder: Path, config: Path | None = None, **changes: Any) -> Request:
-    return request_of(StudyOptions(config=config), FrameworkOptions(**changes), "tpe", folder)
+    return request_of(StartOptions(config=config, **changes), folder)
 
 
 @pytest.fixture
@@ -88,9 +88,9 @@ def test_a_containers_limit_is_the_trials_unless_several_share_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hardware, "contained_memory", lambda: 5 << 30)
-    plain, given = StudyOptions(), StudyOptions(memory_limit="2GiB")
+    plain, given = StartOptions(), StartOptions(memory_limit="2GiB")
     limits = [
-        request_of(options, FrameworkOptions(), "tpe", tmp_path, at_once).memory_limit
+        request_of(options, tmp_path, at_once).memory_limit
         for options, at_once in ((plain, 1), (plain, 4), (given, 1), (given, 4))
     ]
     assert limits == [5 << 30, None, 2 << 30, 2 << 30]
@@ -98,9 +98,9 @@ def test_a_containers_limit_is_the_trials_unless_several_share_it(
 
 @pytest.mark.parametrize(("length", "said"), [(200, ""), (201, "--name has 201 characters; expected at most 200")])
 def test_a_name_is_as_long_as_a_screen_can_show(tmp_path: Path, length: int, said: str) -> None:
-    options = StudyOptions(name="x" * length)
+    options = StartOptions(name="x" * length)
     if not said:
-        assert len(str(request_of(options, FrameworkOptions(), "tpe", tmp_path).name)) == length
+        assert len(str(request_of(options, tmp_path).name)) == length
         return
     with pytest.raises(UsageError, match=said):
-        request_of(options, FrameworkOptions(), "tpe", tmp_path)
+        request_of(options, tmp_path)

@@ -10,9 +10,8 @@ from packaging.specifiers import SpecifierSet
 
 from autotune.cli.doctor import training_checks
 from autotune.cli.doctor.findings import Finding, Verdict
-from autotune.cli.doctor.optional_checks import OPTIONAL, check_optional
 from autotune.cli.doctor.place_checks import check_database, check_disk, check_folders, check_home
-from autotune.cli.doctor.training_checks import check_rewards, check_training, check_versions
+from autotune.cli.doctor.training_checks import OPTIONAL, check_optional, check_rewards, check_training, check_versions
 from autotune.errors import MachineError, StoreError
 from autotune.frameworks import environments
 from autotune.machine import hardware, other_load

@@ -52,7 +52,7 @@ def test_a_missing_compiler_is_a_warning_that_names_the_knobs() -> None:
     assert found.verdict is Verdict.WARNING
     assert "torch_compile" in found.detail
     assert found.command
-    (other,) = check_compiler(lambda program: "/usr/bin/g++" if program == "g++" else None, named="clang++")
+    (other,) = check_compiler(lambda program: "/usr/bin/g++" if program == "g++" else None, compiler="clang++")
     assert "clang++" in other.detail
 
 

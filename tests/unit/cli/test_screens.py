@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autotune.cli.screens.grid import LABEL_WIDTH
 from autotune.cli.screens.study import end_screen, plan_screen
+from autotune.cli.screens.text import LABEL_WIDTH
 from autotune.domain import Budget, FailureReason, Outcome, Recommendation, Study
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from tests.support import factories

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from autotune.cli.screens.bars import stacked
-from autotune.cli.screens.text import bar, fit
+from autotune.cli.screens.text import bar, fit, stacked
 from autotune.wording.numbers import cells_for, rate, signed_percent
 from autotune.wording.text import brief, changes, clean, clean_line, differing, knob_value, short_name
 from tests.support import factories

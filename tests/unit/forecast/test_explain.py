@@ -6,9 +6,7 @@ import pytest
 
 from autotune.domain import Recommendation, StudySpec, Trial
 from autotune.forecast.explain import explain
-from autotune.insights.ruled_out import RulingCause
-from autotune.insights.why import Why
-from autotune.insights.why_words import why_json
+from autotune.insights.why import RulingCause, Why, why_json
 from autotune.proposals import dominance
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.recommendation.recommend import recommend

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from autotune.domain import FailureReason, TrialKind
 from autotune.domain.differences import Differences, chosen_differences
-from autotune.insights.ruled_out import RulingCause, by_trials
-from autotune.insights.why import MOST_FAILED, failed_neighbours
-from autotune.insights.why_words import (
+from autotune.insights.why import (
+    MOST_FAILED,
+    RulingCause,
+    by_trials,
     failed_neighbour_words,
+    failed_neighbours,
     range_words,
     ruled_words,
     share_words,

@@ -22,7 +22,7 @@ from autotune.cli.commands.compare import comparison_json
 from autotune.cli.screens.study import end_screen
 from autotune.documents.recommendation import recommendation_json
 from autotune.domain import Configuration, Gain, Resources, StudyStatus, Trial
-from autotune.insights.why_words import shares_lines
+from autotune.insights.why import shares_lines
 from autotune.recommendation.comparison import Comparison, compare_trials, verdict
 from autotune.recommendation.reading import StudyReading
 from autotune.report import report

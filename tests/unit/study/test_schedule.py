@@ -15,7 +15,6 @@ from autotune.statistics.lengths import NATURAL_CYCLES
 from autotune.study import confirmation, protocols, schedule
 from autotune.study.budget import GRACE_S, Spent, predict, predict_search
 from autotune.study.schedule import NextTrial, StudyEnd
-from autotune.verify import long_run
 from tests.support import factories as f
 from tests.support.not_none import not_none
 
@@ -357,7 +356,6 @@ def test_success_without_worst_case_or_measurement_is_no_success() -> None:
 
 
 _HOST_OOM = Outcome(FailureReason.OOM, pool=Pool.HOST)
-_LONG = f.trial(0, kind=TrialKind.VERIFY, source=long_run.SOURCE, attempt=1)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +364,6 @@ _LONG = f.trial(0, kind=TrialKind.VERIFY, source=long_run.SOURCE, attempt=1)
         (_HOST_OOM, f.trial(1, attempt=1), True, True),
         (_HOST_OOM, f.trial(1, attempt=1), False, False),
         (_HOST_OOM, f.trial(1, attempt=2), True, False),
-        (_HOST_OOM, _LONG, True, False),
         (Outcome(FailureReason.OOM, pool=Pool.DEVICE), f.trial(1, attempt=1), True, False),
         (Outcome(FailureReason.CRASH), f.trial(1, attempt=1), True, False),
         (Outcome(), f.trial(1, attempt=1), True, False),
@@ -377,7 +374,7 @@ _LONG = f.trial(0, kind=TrialKind.VERIFY, source=long_run.SOURCE, attempt=1)
     ],
 )
 def test_what_is_tried_again(outcome: Outcome, trial: Trial, compiled: bool, again: bool) -> None:
-    """What a compiler held is needed once; a device's memory, hours of a verification and a crash are not its doing."""
+    """What a compiler held is needed once; a device's memory and a crash are not its doing."""
     assert schedule.again(outcome, trial, compiled=compiled) is again
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.cli.commands.start_options import FrameworkOptions, StudyOptions
+from autotune.cli.commands.start_options import StartOptions
 from autotune.cli.commands.start_request import request_of
 from autotune.errors import UsageError
 from autotune.frameworks import Source, framework_named
@@ -486,8 +486,8 @@ def test_what_cannot_be_read_is_told_by_the_server_scripts_name(name: str, text:
 
 def test_the_option_reaches_the_reader_and_is_refused_where_nothing_reads_it(tmp_path: Path) -> None:
     def asked(config: Path | None, framework: str) -> Request:
-        options = StudyOptions(config=config, server=server, python=sys.executable)
-        return request_of(options, FrameworkOptions(framework), "tpe", tmp_path)
+        options = StartOptions(config=config, server=server, python=sys.executable, framework=framework)
+        return request_of(options, tmp_path)
 
     (tmp_path / "train.sh").write_text(TRAIN)
     (tmp_path / "serve.sh").write_text(ROLLOUT)

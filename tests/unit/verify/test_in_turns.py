@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.verify.compare_run import TAKEN, CycleShape, LoggedUpdate, observe
-from autotune.verify.in_turns import ANSWER, BASELINE, Step, compare, interval_holds, order, steps_of
-from autotune.verify.sentences import turns_lines
+from autotune.verify.in_turns import ANSWER, BASELINE, Step, compare, interval_holds, order, steps_of, turns_lines
 from tests.support import factories as f
 from tests.support.not_none import not_none
 
