@@ -47,6 +47,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "here",
     [
         'here=$(dirname "$0")',
+        'here=$(cd -- $(dirname -- ${BASH_SOURCE[0]}) >/dev/null 2>&1; pwd -P)',
         "here=`dirname $0`",
         'here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)',
         'here="$( cd -- "$( dirname -- "${BASH_SOURCE[0]:-$0}"; )" &> /dev/null && pwd; )"',
@@ -55,6 +56,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         'here=$(realpath "$(dirname "$0")")',
         "here=$(dirname $BASH_SOURCE)",
         "here=${0%/*}",
+        "here=$(dirname $(dirname $0))/scripts",
         'here="${BASH_SOURCE[0]%/*}"',
         'here="$(cd "$(dirname "$0")/.." && pwd)/scripts"',
         'root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../" && pwd); here=$root/scripts',
@@ -108,7 +110,7 @@ def test_verls_reward_is_the_one_beside_the_script(folders: Path) -> None:
     assert import_config(text, "x.sh", folder="/else").rewards == ("/else/reward.py:compute_score",)
 
 
-@pytest.mark.parametrize("written", ["$(dirname $1)", "${1%/*}", "$(cd $1 && pwd)"])
+@pytest.mark.parametrize("written", ["$(dirname $1)", "$(basename $(dirname $0))", "${1%/*}", "$(cd $1 && pwd)"])
 def test_another_folder_is_not_the_scripts(written: str) -> None:
     assert commands(f"run {written}", "/scripts/run.sh")[-1].words[1].unknown == written
 

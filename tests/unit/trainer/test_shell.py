@@ -36,23 +36,6 @@ def test_what_only_a_shell_knows_is_marked_as_it_was_written(written: str) -> No
     assert [word.unknown for word in the_only(f"run a={written}").words] == ["", written]
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        '$(dirname "$0")',
-        '$(cd "$(dirname "$0")" && pwd)',
-        "$(cd -- $(dirname -- ${BASH_SOURCE[0]}) >/dev/null 2>&1; pwd -P)",
-    ],
-)
-def test_a_script_finds_its_own_folder(written: str) -> None:
-    found = commands(f"here={written}\nrun a=$here/x", "/scripts/run.sh")[-1]
-    assert [(word.text, word.unknown) for word in found.words] == [("run", ""), ("a=/scripts/x", "")]
-
-
-def test_another_folder_is_not_its_own() -> None:
-    assert the_only('run $(basename $(dirname "$0"))').words[1].unknown
-
-
 def test_a_word_has_its_place_in_bytes_and_words_of_a_list_have_none() -> None:
     text = 'A=(é=1 x=2)\nrun "${A[@]}" é=2'
     *listed, own = the_only(text).words[1:]
