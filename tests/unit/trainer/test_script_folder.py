@@ -47,7 +47,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "here",
     [
         'here=$(dirname "$0")',
-        'here=$(cd -- $(dirname -- ${BASH_SOURCE[0]}) >/dev/null 2>&1; pwd -P)',
+        "here=$(cd -- $(dirname -- ${BASH_SOURCE[0]}) >/dev/null 2>&1; pwd -P)",
         "here=`dirname $0`",
         'here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)',
         'here="$( cd -- "$( dirname -- "${BASH_SOURCE[0]:-$0}"; )" &> /dev/null && pwd; )"',

@@ -101,15 +101,6 @@ def refuse_config(words: Sequence[Word], launch: Launch, name: str, *, serves: b
     raise problem(name, words[at].line, said)
 
 
-def is_broken(text: str) -> bool:
-    """Tells whether a parser takes the word for an option that cannot be one, such as one with a wrong space sign."""
-    return text.startswith("--") and text != "--" and " " not in text and _OPTION.fullmatch(text) is None
-
-
-BROKEN = "expected an option (--name), and behind it a plain space and its value"
-"""Message on a word that is no valid option."""
-
-
 def options_of(words: Sequence[Word], name: str, faults: Faults) -> Iterator[tuple[str, Word, list[Word]]]:
     """Yields (option with ``_`` for ``-``, its own word, the words after it) of a command's ``words``.
 
@@ -126,8 +117,9 @@ def options_of(words: Sequence[Word], name: str, faults: Faults) -> Iterator[tup
             key, first, own = option[1].replace("-", "_"), word, []
             if option[2] is not None:
                 own = [Word(option[2], word.line, word.start, word.end, word.unknown)]
-        elif is_broken(word.text):
-            faults.add(problem(name, word.line, f"{show(word.text)}: {BROKEN}"))
+        elif word.text.startswith("--") and word.text != "--" and " " not in word.text:  # with a wrong space sign, say
+            said = "expected an option (--name), and behind it a plain space and its value"
+            faults.add(problem(name, word.line, f"{show(word.text)}: {said}"))
         elif first is not None:
             own.append(word)
         else:

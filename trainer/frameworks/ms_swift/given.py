@@ -10,14 +10,14 @@ from pathlib import PurePosixPath
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.asked import asked_for, unknown
-from trainer.frameworks.common.config_entries import meant, problem, read_mapping
+from trainer.frameworks.common.config_entries import Faults, meant, problem, read_mapping
 from trainer.frameworks.common.fields import Field, FieldError, as_words, typed
 from trainer.frameworks.common.launcher import Launch, launch_of
 from trainer.frameworks.common.script_folder import finds_itself
 from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.server_script import PORT, Served, with_gpus, without
 from trainer.frameworks.common.shell import CALLERS, Command, Word
-from trainer.frameworks.common.training_script import BROKEN, commands_of, is_broken, own_program, training_commands
+from trainer.frameworks.common.training_script import commands_of, options_of, own_program, training_commands
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.ms_swift.key_handling import NOT_NEEDED, refusal
 from trainer.frameworks.ms_swift.keys import NATIVE, SERVED, STEPS, from_keys
@@ -39,7 +39,6 @@ SERVERS_OWN = frozenset(
 """Arguments of ``swift rollout`` that a trial's server has from the trial."""
 ALONE = "one process"
 """Instead of a launcher's options: the file that nothing but Python starts."""
-_ARGUMENT = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -229,30 +228,20 @@ def _arguments(words: Sequence[Word], name: str, *, served: bool = False, beside
         beside: advice on giving a file of arguments, if the script is needed as well.
     """
     found: dict[str, Argument] = {}
-    key = ""
-    for word in words:
-        argument = _ARGUMENT.fullmatch(word.text)
-        if argument is not None:
-            key = argument[1].replace("-", "_")
-            own = () if argument[2] is None else (argument[2],)
-            found[key] = Argument(own, word.line, spans=((word.start, word.end),), unknown=word.unknown)
-        elif is_broken(word.text):
-            raise problem(name, word.line, f"{show(word.text)}: {BROKEN}")
-        elif not key and is_file(word.text):
-            give = "write them into the script" if served else f"give that file {beside or 'instead'}"
-            raise problem(name, word.line, f"the arguments are in {show(word.text)}; {give}")
-        elif not key:
-            raise problem(name, word.line, f"expected an argument (--name), got {show(word.text)}")
-        else:
-            before = found[key]
-            spans = (*before.spans, (word.start, word.end))
-            hidden = before.unknown or word.unknown
-            found[key] = Argument((*before.words, word.text), before.line, spans=spans, unknown=hidden)
-        first = key in found and len(found[key].words) <= 1
+    if words and is_file(words[0].text):
+        give = "write them into the script" if served else f"give that file {beside or 'instead'}"
+        raise problem(name, words[0].line, f"the arguments are in {show(words[0].text)}; {give}")
+    faults = Faults()
+    for key, own, values in options_of(words, name, faults):
+        hidden = next((word for word in values if word.unknown), None)
+        places = values if "=" in own.text else [own, *values]
+        spans = tuple((word.start, word.end) for word in places)
+        texts = tuple(word.text for word in values)
+        found[key] = Argument(texts, own.line, spans=spans, unknown=hidden.unknown if hidden else "")
         free = key in SERVERS_OWN if served else key in NOT_NEEDED or asked_of(key, found)
-        if word.unknown and not (first and free):
-            # A later word may stand for other arguments.
-            raise unknown(name, word.line, key or "an argument", show(word.unknown))
+        if hidden is not None and not (free and hidden is values[0]):  # a later word may stand for other arguments
+            raise unknown(name, hidden.line, key, show(hidden.unknown))
+    faults.raise_collected()
     return found
 
 
