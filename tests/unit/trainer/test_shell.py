@@ -54,7 +54,7 @@ def test_what_is_exported_follows_later_assignments() -> None:
 
 def test_words_of_a_list_are_read_and_not_edited() -> None:
     """An edit of the list would change every command that uses it."""
-    (call,) = calls_of('A=(a=1)\nB=2 env C=3 main_ppo "${A[@]}" "$@"', "main_ppo")
+    (call,) = calls_of('A=(a=1)\nB=2 env C=3 main_ppo "${A[@]}" "$@"')
     assert [word.text for word in call.words] == ["env", "C=3", "main_ppo", "a=1"]
     assert {name: word.text for name, word in call.environment.items()} == {"B": "2", "C": "3"}
     for script in (

@@ -59,12 +59,12 @@ def test_every_key_has_one_fate() -> None:
 
 @pytest.mark.parametrize(("script", "words"), of("words_of_a_command"))
 def test_words_of_a_command(script: str, words: list[str]) -> None:
-    (call,) = calls_of(script, "main_ppo")
+    (call,) = calls_of(script)
     assert [word.text for word in call.words] == words
 
 
 def test_what_only_a_shell_knows_is_marked() -> None:
-    (call,) = calls_of("A=$(date); B=`pwd`\nmain_ppo a=$A b=$B c=$C d=${D:-$USER/x} e=${E%.txt}", "main_ppo")
+    (call,) = calls_of("A=$(date); B=`pwd`\nmain_ppo a=$A b=$B c=$C d=${D:-$USER/x} e=${E%.txt}")
     assert [word.unknown for word in call.words] == ["", "$(date)", "`pwd`", "$C", "$USER", "${E%.txt}"]
 
 
@@ -72,7 +72,7 @@ def test_what_only_a_shell_knows_is_marked() -> None:
 @given(text=st.text(alphabet="ab =\n\\'\"$(){}[]@#;|&<>`", max_size=40))
 def test_any_script_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ShellError):
-        for call in calls_of(f"{text}\nmain_ppo x=1", "main_ppo"):
+        for call in calls_of(f"{text}\nmain_ppo x=1"):
             assert any("main_ppo" in word.text for word in call.words)
 
 

@@ -80,8 +80,7 @@ def given(text: str, name: str, folder: str = ".") -> Given:
     if any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in text):
         raise problem(name, 0, "it holds a character that is none (a surrogate or NUL)")
     try:
-        script = os.path.join(folder, os.path.basename(name))
-        calls = calls_of(text, PROGRAM, script) if PROGRAM in text else []
+        calls = calls_of(text, os.path.join(folder, os.path.basename(name))) if PROGRAM in text else []
     except ShellError as error:
         _refuse_engine_named(text, name)
         raise problem(name, error.line, error.text) from None
@@ -149,8 +148,8 @@ def _refuse_other_program(text: str, name: str) -> None:
         raise problem(name, other.line, f"{other.text}: {_ANOTHER}")
 
 
-def calls_of(text: str, program: str, script: str = "./script") -> list[Command]:
-    """Returns the commands of ``text`` with a word that contains ``program``.
+def calls_of(text: str, script: str = "./script") -> list[Command]:
+    """Returns the commands of ``text`` that run ``PROGRAM``.
 
     The script's own arguments are left out. A word that is a command (``bash -c "..."``) is read as one. ``$HOME`` is
     the current user's.
@@ -160,7 +159,7 @@ def calls_of(text: str, program: str, script: str = "./script") -> list[Command]
     found = []
     for command in commands(text, script, {"HOME": os.path.expanduser("~")}):
         words = tuple(word for word in command.words if word.text not in CALLERS)
-        place = next((place for place, word in enumerate(words) if program in word.text), None)
+        place = next((place for place, word in enumerate(words) if PROGRAM in word.text), None)
         if place is None or re.search(r"\s", words[place].text):  # a script of its own, whose commands come behind
             continue
         before = {name: value for name, value in map(assigned, words[:place]) if name}  # of env, say
