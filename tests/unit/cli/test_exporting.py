@@ -339,7 +339,6 @@ def served(
 
     def make(first: str = "", then: str = "", steps: int = 1000) -> tuple[Study, int]:
         (port,) = free_ports(1)
-        monkeypatch.setattr("trainer.frameworks.trl.launching.PORT", port)
         monkeypatch.setattr(sys.modules["trainer.frameworks.trl.export"], "PORT", port)
         monkeypatch.setattr("autotune.verify.exported_run._check_machine", lambda *_: None)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,7")
