@@ -294,9 +294,10 @@ def test_the_holder_of_a_study_is_named_while_it_lives(used: Path) -> None:
 
 AS_NOBODY = """
 import os, sys
+from autotune.documents.codec import load
 from autotune.errors import StoreError
 from autotune.store import OutageLimits, open_store
-open_store(":memory:").close()  # loads what a user who may read nothing could not
+open_store(":memory:").close(), load(str, '""')  # loads what a user who may read nothing could not
 if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
