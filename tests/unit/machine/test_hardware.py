@@ -144,11 +144,8 @@ def test_a_gpu_is_described_whatever_it_can_answer() -> None:
     assert not found.mig
 
 
-def test_without_a_driver_there_is_no_gpu() -> None:
+def test_without_a_driver_there_is_no_gpu_and_one_that_fell_off_the_bus_is_a_named_problem() -> None:
     assert hardware.visible_gpus({}, FakeNvml([gpu("a")], driver=False)) == ()
-
-
-def test_a_gpu_that_fell_off_the_bus_is_a_named_problem() -> None:
     nvml = FakeNvml([gpu("a", lost=True)])
     with pytest.raises(MachineError, match="GPU is lost"):
         hardware.visible_gpus({}, nvml)
@@ -233,16 +230,13 @@ def test_the_compiler_is_the_one_inductor_asks_for(tmp_path: Path) -> None:
     assert hardware.compiler({**nowhere, "CXX": "mine"}) == str(program)
 
 
-def test_the_smallest_gpu_speaks_for_all() -> None:
+def test_the_smallest_gpu_speaks_for_all_and_without_one_it_is_a_cpu_machine() -> None:
     gpus = hardware.visible_gpus({}, FakeNvml([gpu("a"), gpu("b", memory=24 * GIB, capability=(8, 6))]))
     found = hardware.resources(gpus=gpus)
     assert (found.gpus, found.device, found.device_memory, found.compute_capability) == (2, "cuda", 24 * GIB, (8, 6))
-
-
-def test_a_machine_without_gpus_is_a_cpu_machine() -> None:
-    found = hardware.resources(gpus=())
-    assert (found.gpus, found.device, found.device_memory) == (0, "cpu", None)
-    assert found.host_memory
+    none = hardware.resources(gpus=())
+    assert (none.gpus, none.device, none.device_memory) == (0, "cpu", None)
+    assert none.host_memory
 
 
 def test_a_process_computes_on_a_gpu_if_it_has_one_open(tmp_path: Path) -> None:

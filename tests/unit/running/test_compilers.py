@@ -14,23 +14,13 @@ from autotune.running.proc import Stat
 from autotune.running.watchdog import compiles
 from tests.support.not_none import not_none
 
-
-def named(name: str) -> Stat:
-    return Stat(7, 1, 7, "R", 100, 0, name)
-
-
-@pytest.mark.parametrize(
-    "name", ["g++", "cc1plus", "as", "ld", "ld.lld", "clang++", "clang-19", "ptxas", "cicc", "nvcc"]
-)
-def test_parts_of_compilers_are(name: str) -> None:
-    assert compiles(named(name))
+COMPILERS = ("g++", "cc1plus", "as", "ld", "ld.lld", "clang++", "clang-19", "ptxas", "cicc", "nvcc")
+OTHERS = ("", "python", "python3.11", "pt_main_thread", "ray::worker", "last", "old", "VLLM::Worker")
 
 
-@pytest.mark.parametrize(
-    "name", ["", "python", "python3.11", "pt_main_thread", "ray::worker", "last", "old", "VLLM::Worker"]
-)
-def test_what_trains_is_not(name: str) -> None:
-    assert not compiles(named(name))
+@pytest.mark.parametrize("name", COMPILERS + OTHERS)
+def test_parts_of_compilers_are_and_what_trains_is_not(name: str) -> None:
+    assert compiles(Stat(7, 1, 7, "R", 100, 0, name)) is (name in COMPILERS)
 
 
 def test_a_program_is_called_by_the_name_it_was_started_by(tmp_path: Path) -> None:

@@ -244,14 +244,11 @@ class TestBelief:
         assert study.last.reason is FailureReason.CANCELLED
         assert tagged(HOME) == []
 
-    @pytest.mark.parametrize("reason", [FailureReason.CANCELLED, FailureReason.INFRA, FailureReason.TIMEOUT])
-    def test_what_says_nothing_of_the_configuration_stays_what_it_is(self, reason: FailureReason) -> None:
-        assert doubt_used_process(Outcome(reason), 3) == Outcome(reason)
-
-    def test_the_first_trial_of_a_process_and_a_success_stay_what_they_are(self) -> None:
+    def test_the_first_trial_of_a_process_and_what_says_nothing_of_the_configuration_stay_what_they_are(self) -> None:
         oom = Outcome(FailureReason.OOM, "update", Pool.HOST, "no memory")
         assert doubt_used_process(oom, 0) == oom
-        assert doubt_used_process(Outcome(), 5) == Outcome()
+        for reason in (None, FailureReason.CANCELLED, FailureReason.INFRA, FailureReason.TIMEOUT):
+            assert doubt_used_process(Outcome(reason), 3) == Outcome(reason)
 
 
 class TestUnfit:
@@ -260,13 +257,11 @@ class TestUnfit:
     def verdict(self, now: WorkerReply, others: tuple[Stat, ...] = ()) -> str | None:
         return unfit(self.first, now, others)
 
-    def test_within_the_margins_it_is_fit(self) -> None:
-        assert self.verdict(self.first) is None
-        assert self.verdict(WorkerReply(int(2 * GIB * (1 + warm_worker.FLOOR_SHARE)))) is None
-        assert self.verdict(WorkerReply(1 * GIB)) is None
-
-    def test_beyond_each_it_is_not(self) -> None:
-        assert self.verdict(WorkerReply(int(2 * GIB * (1 + warm_worker.FLOOR_SHARE)) + 2)) is not None
+    def test_within_the_margins_it_is_fit_and_beyond_each_it_is_not(self) -> None:
+        most = int(2 * GIB * (1 + warm_worker.FLOOR_SHARE))
+        for now in (self.first, WorkerReply(most), WorkerReply(1 * GIB)):
+            assert self.verdict(now) is None
+        assert self.verdict(WorkerReply(most + 2)) is not None
         assert self.verdict(self.first, others=(Stat(7, 1, 7, "S", 0, 0),)) is not None
         assert self.verdict(WorkerReply(2 * GIB, "model")) is not None
 
