@@ -148,15 +148,13 @@ def _parts(
     return parts
 
 
-def _cell(box: tuple[float, float, float], cell_of: Cell, pair: str, where: str) -> Svg:
+def _cell(box: tuple[float, float, float], entry: Cell, pair: str, where: str) -> Svg:
     left, top, width = box
     height = CELL - 3
-    ground = tag(
-        "rect", x=left + 1.5, y=top + 1.5, width=width - 3, height=height, rx=4, class_=f"cell {cell_of.style}"
-    )
-    glyph = _GLYPHS[cell_of.style]
-    short = cell_of.short if width >= WORDY or len(cell_of.short) <= 5 else ""
+    ground = tag("rect", x=left + 1.5, y=top + 1.5, width=width - 3, height=height, rx=4, class_=f"cell {entry.style}")
+    glyph = _GLYPHS[entry.style]
+    short = entry.short if width >= WORDY or len(entry.short) <= 5 else ""
     words = f"{glyph} {short}" if short else glyph
     said = label(left + width / 2, top + CELL / 2 + 5, words, "cell-words", "middle")
-    tried = cell_of.style in ("cell-fits", "cell-mixed", "cell-oom", "cell-failed")
-    return linked(group([ground, said]), where if tried else "", f"{pair}: {cell_of.words}")
+    tried = entry.style in ("cell-fits", "cell-mixed", "cell-oom", "cell-failed")
+    return linked(group([ground, said]), where if tried else "", f"{pair}: {entry.words}")

@@ -84,16 +84,14 @@ def history(trials: Sequence[Trial], spec: StudySpec, href: Href = nowhere) -> C
     )
 
 
-def _says(entries: Sequence[Trial], best: Sequence[Step]) -> str:
+def _says(trials: Sequence[Trial], best: Sequence[Step]) -> str:
     if not best:
-        judged = any(retries.decided(t) for t in entries)
-        return (
-            f"{counted(len(entries), 'trial')}; {'none is feasible so far' if judged else 'nothing is measured yet'}."
-        )
+        judged = any(retries.decided(t) for t in trials)
+        return f"{counted(len(trials), 'trial')}; {'none is feasible so far' if judged else 'nothing is measured yet'}."
     last = best[-1]
     found = f", found in {len(best)} steps" if len(best) > 1 else ""
     return (
-        f"{counted(len(entries), 'trial')}; the best so far is #{last.number} with {rate(last.tokens_per_hour)} "
+        f"{counted(len(trials), 'trial')}; the best so far is #{last.number} with {rate(last.tokens_per_hour)} "
         f"tokens/hour{found}."
     )
 
@@ -139,11 +137,11 @@ def _anchor(trials: Sequence[Trial], spec: StudySpec, up: Scale) -> list[str]:
     return [line(FRAME.left, y, FRAME.right, y, "anchor"), label(FRAME.right - 4, y - 5, name, "tick", "end")]
 
 
-def _marks(entries: Sequence[Trial], spec: StudySpec, across: Scale, up: Scale, href: Href) -> list[str]:
-    if len(entries) <= MOST_MARKS:
-        return [_mark(t, spec, across, up, href) for t in entries]
-    each = math.ceil(len(entries) / MOST_MARKS)
-    return [_column(entries[i : i + each], across, up) for i in range(0, len(entries), each)]
+def _marks(trials: Sequence[Trial], spec: StudySpec, across: Scale, up: Scale, href: Href) -> list[str]:
+    if len(trials) <= MOST_MARKS:
+        return [_mark(t, spec, across, up, href) for t in trials]
+    each = math.ceil(len(trials) / MOST_MARKS)
+    return [_column(trials[i : i + each], across, up) for i in range(0, len(trials), each)]
 
 
 def style_of(trial: Trial, spec: StudySpec) -> str:
@@ -197,7 +195,7 @@ def _column(trials: Sequence[Trial], across: Scale, up: Scale) -> Svg:
     return linked(group(parts), "", words)
 
 
-def _legend(entries: Sequence[Trial], spec: StudySpec, best: Sequence[Step]) -> tuple[Mark, ...]:
-    seen = {"many", "bad"} if len(entries) > MOST_MARKS else {style_of(t, spec) for t in entries}
+def _legend(trials: Sequence[Trial], spec: StudySpec, best: Sequence[Step]) -> tuple[Mark, ...]:
+    seen = {"many", "bad"} if len(trials) > MOST_MARKS else {style_of(t, spec) for t in trials}
     seen |= {"best", "anchor"} if best else set()
     return tuple(m for m in LEGEND if m.style in seen)
