@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, drawing, empty, nowhere
-from autotune.charts.chosen import chosen, name_of
 from autotune.charts.phase_bars import ordered, style
 from autotune.charts.scales import Bands, Scale, linear
 from autotune.charts.svg import Svg, group, label, line, linked, tag
 from autotune.domain import Configuration, Pool, Trial
 from autotune.domain.measures import peaks_by_phase
+from autotune.insights.ranking import chosen, name_of
 from autotune.wording.numbers import counted, format_size
 
 GIB = float(1 << 30)

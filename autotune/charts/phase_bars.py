@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, drawing, empty, nowhere
-from autotune.charts.chosen import chosen, name_of
 from autotune.charts.scales import Bands, Scale, linear
 from autotune.charts.svg import Svg, group, label, linked, tag
 from autotune.domain import Configuration, CycleRecord, Phase, Trial
+from autotune.insights.ranking import chosen, name_of
 from autotune.wording.numbers import format_duration
 
 KNOWN = tuple(phase.value for phase in Phase)

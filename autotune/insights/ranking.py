@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from autotune.domain import Pool, Trial
+from autotune.domain import Configuration, Pool, Trial
+from autotune.statistics import evidence
 from autotune.statistics.retries import corrected
+
+SHOWN = 10
+"""Most trials of a chart of several trials."""
 
 
 def measured(trials: Iterable[Trial]) -> tuple[Trial, ...]:
@@ -56,3 +60,16 @@ def pareto(trials: Iterable[Trial], pool: Pool) -> tuple[ParetoPoint, ...]:
         if not front or point.peak < front[-1].peak:
             front.append(point)
     return tuple(front)
+
+
+def chosen(trials: Sequence[Trial], baseline: Configuration, most: int = SHOWN) -> tuple[Trial, ...]:
+    """Returns the reference, then the fastest configurations, one trial each; at most ``most`` in all."""
+    anchor = evidence.reference(trials, baseline)
+    first = () if anchor is None else (anchor,)
+    rest = [t for t in ranked(trials) if anchor is None or t.configuration != anchor.configuration]
+    return (*first, *rest[: most - len(first)])
+
+
+def name_of(trial: Trial, baseline: Configuration) -> str:
+    """Returns ``#12``, or ``#0 baseline``."""
+    return f"#{trial.number} baseline" if trial.configuration == baseline else f"#{trial.number}"

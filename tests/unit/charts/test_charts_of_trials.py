@@ -9,13 +9,13 @@ import pytest
 
 from autotune.charts import Chart
 from autotune.charts.card import knob_chart
-from autotune.charts.chosen import SHOWN, chosen
 from autotune.charts.feasibility_map import MOST_VALUES, Cell, feasibility_map
 from autotune.charts.memory_dots import Capacity, by_phase, memory
 from autotune.charts.phase_bars import MOST_CYCLES, by_cycle, by_trial
 from autotune.charts.scatter import MOST_POINTS, memory_front
 from autotune.domain import CycleKind, FailureReason, Pool, Trial
 from autotune.domain.differences import Differences
+from autotune.insights.ranking import SHOWN, chosen
 from autotune.statistics.knob_shares import KnobShares, Share, knob_shares
 from tests.support import factories as f
 from tests.support.large_study import large_trials
