@@ -6,15 +6,7 @@ from collections.abc import Sequence
 
 from autotune.domain import Configuration, RecommendationRow, StudySpec, Trial
 from autotune.insights.related import began_words
-from autotune.insights.why import (
-    RowReasons,
-    RuledOut,
-    RulingCause,
-    Why,
-    by_trials,
-    failed_neighbour_words,
-    failed_neighbours,
-)
+from autotune.insights.why import RowReasons, RuledOut, RulingCause, Why, by_trials, failed_neighbours, neighbour_words
 from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.recommendation.reading import StudyReading
@@ -78,7 +70,7 @@ def _faster(spec: StudySpec, trials: Sequence[Trial], rows: Sequence[Recommendat
 
 def _row(trials: Sequence[Trial], row: RecommendationRow, baseline: Configuration) -> RowReasons:
     failed = failed_neighbours(trials, row.configuration)
-    beyond = [f"one step further, {failed_neighbour_words(f)}" for f in failed if (f.cause or "").startswith("OOM")]
+    beyond = [f"one step further, {neighbour_words(f)}" for f in failed if (f.cause or "").startswith("OOM")]
     shares = knob_shares(trials, baseline, row.configuration)
     return RowReasons(row.title, tuple(filter(None, (row.limit, *beyond))), shares, failed)
 

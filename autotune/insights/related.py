@@ -45,9 +45,9 @@ def related(studies: Iterable[Study], spec: StudySpec) -> tuple[Related, ...]:
     return tuple(sorted(near, key=lambda r: (r.distance, -r.study.created_at, -r.study.id)))
 
 
-def began_words(known: PriorKnowledge | None) -> tuple[str, ...]:
+def began_words(knowledge: PriorKnowledge | None) -> tuple[str, ...]:
     """Describes each earlier study: ``23 trials of study 'small': 4 cores instead of 2 (1.0 doublings away)``."""
-    earlier = () if known is None else known.earlier
+    earlier = () if knowledge is None else knowledge.earlier
     return tuple(f"{counted(len(e.trials), 'trial')} of {e.sentence}" for e in earlier)
 
 

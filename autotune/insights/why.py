@@ -229,10 +229,10 @@ def shares_lines(shares: KnobShares | None) -> list[str]:
 
 def knob_lines(row: RowReasons) -> list[str]:
     """Returns the lines of a row's knobs: shares of the changed ones, and failures one knob away."""
-    return [*shares_lines(row.shares), *map(failed_neighbour_words, row.failed_neighbours)]
+    return [*shares_lines(row.shares), *map(neighbour_words, row.failed_neighbours)]
 
 
-def failed_neighbour_words(failed: FailedNeighbour) -> str:
+def neighbour_words(failed: FailedNeighbour) -> str:
     """Describes a failed trial one knob away: ``micro_batch_size 8 -> 16: OOM in update (device), #9``."""
     if failed.at_least is None:
         return f"{failed.change.words()}: {failed.cause}, #{failed.trial}"

@@ -218,12 +218,6 @@ class StudyReading:
         return None if anchor is None else anchor.configuration
 
     @property
-    def reference_speed(self) -> float | None:
-        """Tokens/hour of ``reference``; ``None`` if there is none."""
-        runs = () if self.reference is None else evidence.feasible(self.trials)[self.reference]
-        return evidence.speed(runs) if runs else None
-
-    @property
     def machine(self) -> str:
         """``8 x H100 80GB HBM3, 1 a trial``: GPUs of all trials by the driver's name; or the CPU's cores."""
         gpus, resources = self.limits.at_once * self.study.spec.resources.total_gpus, self.study.spec.resources

@@ -20,8 +20,6 @@ from autotune.store.transactions import OutageLimits, Talk
 
 BUSY_TIMEOUT_S = 10.0
 """Longest time, in seconds, that a transaction waits for another process's transaction."""
-
-
 READERS_PATIENCE = OutageLimits(total_s=5.0)
 """Limits on waiting for a server that is away, for readers, who need an answer soon."""
 

@@ -50,7 +50,7 @@ def check_compiler(find: Callable[[str], str | None] = shutil.which, compiler: s
 
 
 def check_governor(governors: Sequence[str]) -> list[Finding]:
-    """Warns of a clock that follows the load, because figures then depend on the load before."""
+    """Warns about a clock that follows the load, because figures then depend on the load before."""
     if not governors:
         return []
     text = f"governor {', '.join(governors)}"

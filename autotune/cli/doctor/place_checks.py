@@ -22,7 +22,7 @@ ANOTHER_HOME = f"export {HOME_VARIABLE}=$HOME/autotune"
 
 
 def check_folders(names: Sequence[str], folder: Path) -> list[Finding]:
-    """Warns of each folder of the user's that Python passes over, because a package of the training environment has
+    """Warns about each folder of the user's that Python passes over, because a package of the training environment has
     its name."""
     hidden = [name for name in names if (folder / name).is_dir() and not (folder / name / "__init__.py").exists()]
     text = "the training environment has a package of the name {0}: Python takes it before your folder {0}"

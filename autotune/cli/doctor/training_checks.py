@@ -104,7 +104,7 @@ def _unfit(
 
 
 def check_versions(packages: Mapping[str, str], window: Sequence[Requirement], pip: str) -> list[Finding]:
-    """Warns of packages outside the tested versions."""
+    """Warns about packages outside the tested versions."""
     there = {r: version for r in window if (version := packages.get(r.name.replace("-", "_")))}
     outside = [r for r, version in there.items() if not within(str(r.specifier), version)]
     if not outside:

@@ -22,6 +22,7 @@ from autotune.insights.roofline import roof_of
 from autotune.insights.standings import count
 from autotune.insights.why import RowReasons, Why, knob_lines, range_words, ruled_words
 from autotune.recommendation.reading import StudyReading
+from autotune.statistics import evidence
 from autotune.study.budget import GRACE_S
 from autotune.wording.numbers import format_duration, format_size, rate
 from autotune.wording.sentences import (
@@ -166,7 +167,8 @@ def _add_row(grid: LabelGrid, row: RecommendationRow, reading: StudyReading, *, 
     gain = f"{row_gain_words(row)} over {over(reading.recommendation)}; " if row.gain and reading.recommendation else ""
     sure = f"{gain}{evidence_words(row)}"
     grid.add("sure", sure if whole else _cut(sure, 3))
-    before = reading.reference_speed
+    runs = () if reading.reference is None else evidence.feasible(reading.trials)[reading.reference]
+    before = evidence.speed(runs) if runs else None
     instead = "" if before is None or row.gain is None else f", instead of {rate(before)}"
     grid.add("tokens/hour", f"{speed_words(row)}{instead}")
     trial = next((t for t in reading.trials if t.number in row.trials and t.speed_cycles()), None)

@@ -16,8 +16,8 @@ from autotune.insights.why import (
     MOST_FAILED,
     RulingCause,
     by_trials,
-    failed_neighbour_words,
     failed_neighbours,
+    neighbour_words,
     range_words,
     ruled_words,
     share_words,
@@ -130,7 +130,7 @@ def test_neighbours_that_failed_or_were_stopped_are_named_but_not_as_figures() -
     assert (bigger.change.after, bigger.trial, bigger.cause) == (8, 2, "OOM in update (host)")
     own = not_none(trials[1].tokens_per_hour)
     assert stopped.at_least == pytest.approx(own / 171_234.0 - 1.0)
-    words = [failed_neighbour_words(one) for one in (bigger, stopped)]
+    words = [neighbour_words(one) for one in (bigger, stopped)]
     assert words[0] == "micro_batch_size 4 -> 8: OOM in update (host), #2"
     assert re.fullmatch(r"logprob_rows 2 -> 4: stopped, against it the answer gains at least \+\d+\.\d %, #3", words[1])
 
