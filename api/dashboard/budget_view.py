@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from autotune.domain import StudyStatus
@@ -57,6 +58,15 @@ def budget_view(found: StudyReading) -> BudgetView:
         if name in shares
     )
     return BudgetView(used, limits, _ends(found, furthest, shares.get(furthest or "", 0.0)))
+
+
+def go_on_command(found: StudyReading, command: str) -> str:
+    """Returns the command that continues a study, from the one that began its last run: twice the budget if the study
+    has ended, else the same."""
+    wall_s = found.limits.wall_s
+    if found.study.status is not StudyStatus.DONE or not wall_s:
+        return command
+    return re.sub(r"(--budget[= ])\S+", rf"\g<1>{math.ceil(wall_s / 30.0)}m", command)
 
 
 def _ends(found: StudyReading, furthest: str | None, share: float) -> str:

@@ -27,6 +27,8 @@ class TrialFilter:
     outcome: str = ""
     kind: str = ""
     knobs: tuple[tuple[str, str], ...] = ()
+    columns: tuple[str, ...] = ()
+    """Knobs that are columns; empty: those that differ."""
     sort: str = "speed"
     page: int = 1
 
@@ -37,11 +39,13 @@ class TrialFilter:
         given = [(name, value) for name, value in cut if value]
         plain = dict(given)
         knobs = {n.removeprefix(KNOB): v for n, v in given if n.startswith(KNOB)}
+        columns = dict.fromkeys(value for name, value in given if name == "column")
         page = plain.get("page", "1")
         return cls(
             outcome=plain.get("outcome", ""),
             kind=plain.get("kind", ""),
             knobs=tuple(sorted(knobs.items()))[:MOST_KNOBS],
+            columns=tuple(columns)[:MOST_KNOBS],
             sort=plain["sort"] if plain.get("sort") in SORTS else "speed",
             page=min(LAST_PAGE, max(1, int(page))) if page.isdecimal() and len(page) < 9 else 1,
         )
@@ -50,9 +54,10 @@ class TrialFilter:
         """Returns the filter as the query of an address, without defaults."""
         parts = [("outcome", self.outcome), ("kind", self.kind)]
         parts += [(KNOB + name, value) for name, value in self.knobs]
+        parts += [("column", name) for name in self.columns]
         parts += [
             ("sort", self.sort if self.sort != "speed" else ""),
-            ("page", str(self.page) if self.page > 1 else ""),
+            ("page", str(self.page if self.page > 1 else "")),
         ]
         return tuple((name, value) for name, value in parts if value)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from api.annotations import Annotation
 from api.dashboard import links
 from api.dashboard.answer_view import AnswerView, answer_view, first_shares
-from api.dashboard.budget_view import BudgetView, budget_view
+from api.dashboard.budget_view import BudgetView, budget_view, go_on_command
 from api.dashboard.filters import TrialFilter
 from api.dashboard.studies_view import name_of
+from api.dashboard.timeline import timeline_chart
 from api.dashboard.trials_view import TrialTable, failures, trial_table
 from autotune.charts.chart import Chart
 from autotune.charts.history import history
@@ -37,28 +40,39 @@ class StudyView:
     answer: AnswerView | None
     knobs: tuple[str, ...]
     history: Chart
+    timeline: Chart
     trials: TrialTable
     failures: tuple[Trial, ...]
+    command: str
+    """Command that continues the study; empty if it was not stored."""
     setup: tuple[tuple[str, str], ...]
     baseline: tuple[tuple[str, str], ...]
 
 
-def history_chart(found: StudyReading) -> Chart:
-    """Draws every trial of the study; equal as long as ``found.progress`` is."""
-    return history(found.trials, found.study.spec, links.trials_of(found.study.id))
+def study_charts(found: StudyReading, places: Mapping[int, str]) -> tuple[Chart, Chart]:
+    """Draws history and timeline of the study; ``places`` has the place of each trial by its number."""
+    href = links.trials_of(found.study.id)
+    return history(found.trials, found.study.spec, href), timeline_chart(found.trials, places, href)
 
 
 def study_view(
-    found: StudyReading, lives: Lives, wanted: TrialFilter | None = None, drawn: Chart | None = None
+    found: StudyReading,
+    lives: Lives,
+    wanted: TrialFilter | None = None,
+    drawn: Sequence[Chart] = (),
+    notes: Mapping[int | None, Annotation] | None = None,
+    command: str = "",
 ) -> StudyView:
     """Returns the content of a study's page.
 
     Args:
         wanted: filter of the table; by default the best trials.
-        drawn: an existing ``history_chart`` of the study.
+        drawn: existing ``study_charts`` of the study.
+        command: command that began its last run.
     """
     study, spec = found.study, found.study.spec
     name, row, places = name_of(found), found.first_row, {place.trial: place for place in found.places[::-1]}
+    charts = drawn or study_charts(found, {})
     gain = "" if row is None or row.gain is None else gain_figure(row.gain)
     return StudyView(
         found=found,
@@ -69,9 +83,11 @@ def study_view(
         running=tuple((t, places.get(t.number), lives.get(t.number)) for t in found.running),
         answer=None if found.recommendation is None else answer_view(found),
         knobs=tuple(map(clean, shares_lines(first_shares(found)))),
-        history=drawn or history_chart(found),
-        trials=trial_table(found, wanted),
+        history=charts[0],
+        timeline=charts[1],
+        trials=trial_table(found, wanted, notes=notes),
         failures=failures(found),
+        command=go_on_command(found, command),
         setup=_setup(found),
         baseline=tuple((clean(n), knob_value(spec.baseline[n], n)) for n in in_order(spec.baseline)),
     )

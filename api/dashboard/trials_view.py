@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from api.annotations import Annotation
 from api.dashboard.filters import PAGE, Menu, TrialFilter, TrialsPage, listed, menus
 from api.dashboard.links import study_page
 from api.filters import SORTS
@@ -42,16 +44,25 @@ class TrialTable:
     """True if some row is of a trial that was stopped because it cannot win."""
     columnless: tuple[str, ...] = ()
     """Further knobs that differ."""
+    csv: str = ""
+    """Address of the trials that pass the filter, as a file."""
+    notes: Mapping[int | None, Annotation] = field(default_factory=dict)
 
 
-def trial_table(found: StudyReading, wanted: TrialFilter | None = None, most: int = PAGE) -> TrialTable:
+def trial_table(
+    found: StudyReading,
+    wanted: TrialFilter | None = None,
+    most: int = PAGE,
+    notes: Mapping[int | None, Annotation] | None = None,
+) -> TrialTable:
     """Returns a page of ``most`` trials that pass the filter; by default the best."""
     wanted = wanted or TrialFilter()
     fastest = max((t.tokens_per_hour or 0.0 for t in found.trials), default=0.0)
     part = listed(found, wanted, most)
     study_id = found.study.id
+    heads = tuple(n for n in wanted.columns if n in found.differing) or found.differing[:SHOWN_KNOBS]
     return TrialTable(
-        heads=found.differing[:SHOWN_KNOBS],
+        heads=heads,
         found=found,
         part=part,
         fastest=fastest,
@@ -63,7 +74,9 @@ def trial_table(found: StudyReading, wanted: TrialFilter | None = None, most: in
         order=SORTS[wanted.sort][0],
         marked=any(PERMITTED_MARK in marked_speed(trial, found) for trial in part.shown),
         stopped=any(trial.outcome is not None and trial.at_most is not None for trial in part.shown),
-        columnless=tuple(clean(name) for name in found.differing[SHOWN_KNOBS:]),
+        columnless=tuple(clean(name) for name in found.differing if name not in heads),
+        csv=study_page(study_id, wanted.query()).replace(f"/{study_id}", f"/{study_id}/trials.csv", 1),
+        notes=notes or {},
     )
 
 

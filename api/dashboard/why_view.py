@@ -18,7 +18,11 @@ from autotune.charts.scatter import memory_front
 from autotune.domain import Pool, StudySpec, Trial, TrialState
 from autotune.domain.differences import DERIVED
 from autotune.forecast import untried_pairs
+from autotune.forecast.explain import explain
+from autotune.insights.why import Why
+from autotune.insights.why_words import ruled_words
 from autotune.recommendation.reading import StudyReading
+from autotune.statistics.knob_shares import KnobShares
 from autotune.wording.text import clean
 
 
@@ -53,6 +57,10 @@ class WhyView:
     knobs: Chart
     front: Chart
     peaks: Chart
+    shares: KnobShares | None
+    """Contribution of each knob that the first answer changes."""
+    ruled_out: tuple[str, ...]
+    """Sentences on the configurations that are not the answer, each with its reason and count."""
 
 
 PredictPairs = Callable[[StudySpec, Sequence[Trial], tuple[str, str]], Mapping[Pair, Cell]]
@@ -68,21 +76,24 @@ def why_view(
     linked: bool = True,
     predict_pairs: PredictPairs = untried_pairs.predict_pairs,
     predict_peaks: PredictPeaks = untried_pairs.predict_peaks,
+    reasons: Callable[[StudyReading], Why | None] = explain,
 ) -> WhyView:
     """Returns the content of the page; without links for a file that has no server."""
     study, trials, baseline = found.study, found.trials, found.study.spec.baseline
     href = links.trials_of(study.id) if linked else nowhere
     capacity = capacity_of(study.spec)
-    query = settled(found, query)
+    query, shares, why = settled(found, query), first_shares(found), reasons(found)
     return WhyView(
         found=found,
         asked=query,
         phases=by_trial(trials, baseline, href),
         memory=memory(trials, baseline, capacity, href),
         fits=_fits(found, query, linked, predict_pairs),
-        knobs=knob_chart(first_shares(found)),
+        knobs=knob_chart(shares),
         front=memory_front(trials, capacity.pool, href),
         peaks=predicted_peaks(predict_peaks(study.spec, trials), capacity.pool, href),
+        shares=shares,
+        ruled_out=() if why is None else tuple(clean(ruled_words(ruled)) for ruled in why.ruled_out),
     )
 
 

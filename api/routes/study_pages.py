@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
+from api.annotations import annotations_of
 from api.cache import StudyCache, progress, settled
 from api.dashboard.answer_view import answer_page
 from api.dashboard.compare_view import asked as asked_numbers
@@ -27,8 +28,11 @@ from autotune.charts.predicted_peaks import PredictedPeak
 from autotune.documents.memory_timeline import read
 from autotune.domain import StudySpec, Trial
 from autotune.errors import NotFoundError
+from autotune.forecast.explain import explain
 from autotune.forecast.untried_pairs import predict_pairs, predict_peaks
+from autotune.insights.why import Why
 from autotune.recommendation.export import ExportChoice, Exported
+from autotune.recommendation.reading import StudyReading
 from trainer.child.contract import RunPaths
 
 router = APIRouter(prefix="/studies/{study_id}", include_in_schema=False)
@@ -55,8 +59,13 @@ def why_page(studies: StudyCache, study_id: int, query: WhyQuery) -> bytes:
         """Predicts peaks; cached as ``pairs`` is."""
         return studies.kept(("predict_peaks", settled(found)), lambda: predict_peaks(spec, trials))
 
+    def reasons(reading: StudyReading) -> Why | None:
+        """Explains the answer; cached as ``pairs`` is."""
+        return studies.kept(("reasons", settled(reading)), lambda: explain(reading))
+
     def build() -> bytes:
-        return render("why.html", why=why_view(found, query, predict_pairs=pairs, predict_peaks=peaks))
+        view = why_view(found, query, predict_pairs=pairs, predict_peaks=peaks, reasons=reasons)
+        return render("why.html", why=view)
 
     return studies.kept(("why", progress(found), query.pairs), build)
 
@@ -83,6 +92,8 @@ def one_trial(
             "trial.html",
             found=found,
             trial=trial,
+            note=annotations_of(studies, study_id).get(number),
+            control=request.app.state.allow_control,
             view=trial_view(found, trial, life, logs, studies.notes(found, trial), export, folder, timeline),
         ),
     )
@@ -101,16 +112,16 @@ def compare(request: Request, studies: StudiesDep, study_id: StudyId) -> Respons
 
 @router.get("/recommendation")
 def recommendation(request: Request, studies: StudiesDep, access: AccessDep, study_id: StudyId) -> Response:
-    """Shows the recommendation with its evidence."""
-    found = studies.snapshot(study_id)
+    """Shows the recommendation with its evidence; with ``?updates=2000&price=2.5`` the cost of a whole run."""
+    found, query = studies.snapshot(study_id), tuple(request.query_params.multi_items())[:4]
 
     def build() -> bytes:
         rows = () if found.recommendation is None else found.recommendation.rows
         choices = [ExportChoice(row=place + 1) for place in range(len(rows))]
         exports = [shown_export(studies.exported(found, choice), access) for choice in choices]
-        return render("recommendation.html", answer=answer_page(found, exports))
+        return render("recommendation.html", answer=answer_page(found, exports, query))
 
-    return conditional(request, studies.kept(("recommendation", progress(found)), build), HTML)
+    return conditional(request, studies.kept(("recommendation", progress(found), query), build), HTML)
 
 
 @router.get("/export/{row}.zip")
