@@ -33,7 +33,7 @@ def annotations_of(cache: StudyCache, study_id: int) -> Mapping[int | None, Anno
             after = events[-1].id
         return known
 
-    return cache.kept(("annotations", study_id, cache.study(study_id).revision), read)
+    return cache.cached(("annotations", study_id, cache.study(study_id).revision), read)
 
 
 def annotate(cache: StudyCache, study_id: int, trial: int | None, note: str, tags: str) -> None:

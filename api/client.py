@@ -120,7 +120,7 @@ class Client:
         """
         headers = {"Accept": "text/event-stream"} | ({} if after is None else {"Last-Event-ID": str(after)})
         kind = ""
-        with self._asked(f"/studies/{study}/events/stream", headers=headers) as answer:
+        with self._requesting(f"/studies/{study}/events/stream", headers=headers) as answer:
             while line := answer.readline(LARGEST_ANSWER):
                 name, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(": ")
                 if name == "event":
@@ -164,14 +164,14 @@ class Client:
         body: bytes | None = None,
     ) -> bytes:
         """Returns the body of the server's answer to a path below ``/api/v1``."""
-        with self._asked(path, query, headers=headers, body=body) as answer:
+        with self._requesting(path, query, headers=headers, body=body) as answer:
             found: bytes = answer.read(LARGEST_ANSWER + 1)
         if len(found) > LARGEST_ANSWER:
             raise MachineError(f"{self._root} sent more than {LARGEST_ANSWER} bytes")
         return found
 
     @contextmanager
-    def _asked(
+    def _requesting(
         self,
         path: str,
         query: Query | None = None,

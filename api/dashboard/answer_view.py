@@ -87,7 +87,7 @@ class AnswerPage(AnswerView):
     cost: Cost = NOTHING_ASKED
 
 
-def cost_of(found: StudyReading, query: Iterable[tuple[str, str]]) -> Cost:
+def cost_of(reading: StudyReading, query: Iterable[tuple[str, str]]) -> Cost:
     """Returns the cost of a run of ``updates``, at the ``price`` of a GPU-hour, which an address asks for."""
     given = {name: clean(value)[:LONGEST_NUMBER] for name, value in query}
     updates, price = given.get("updates", ""), given.get("price", "")
@@ -98,7 +98,7 @@ def cost_of(found: StudyReading, query: Iterable[tuple[str, str]]) -> Cost:
         if count < 1:
             return Cost(updates, price, problem="expected the updates of your whole run, at least 1")
         check_asked(count, each)
-        run = whole_run(found.study.spec, found.trials, found.recommendation, count, each)
+        run = whole_run(reading.study.spec, reading.trials, reading.recommendation, count, each)
     except UsageError as error:
         return Cost(updates, price, problem=str(error).replace("--", ""))
     except ValueError:
@@ -106,23 +106,23 @@ def cost_of(found: StudyReading, query: Iterable[tuple[str, str]]) -> Cost:
     return Cost(updates, price, () if run is None else whole_run_words(run))
 
 
-def answer_view(found: StudyReading) -> AnswerView:
+def answer_view(reading: StudyReading) -> AnswerView:
     """Returns the answer in words; without an answer, the reason."""
-    answered, baseline = found.recommendation, found.study.spec.baseline
+    answered, baseline = reading.recommendation, reading.study.spec.baseline
     rows = () if answered is None else answered.rows
     return AnswerView(
-        headline=headline(rows[0], answered, baseline) if answered and rows else nothing_words(found.trials),
-        so_far=found.source is AnswerSource.BEST_SO_FAR,
+        headline=headline(rows[0], answered, baseline) if answered and rows else nothing_words(reading.trials),
+        so_far=reading.source is AnswerSource.BEST_SO_FAR,
         rows=rows,
         before=baseline,
         over="" if answered is None else over(answered),
         baseline="" if answered is None else baseline_words(answered, baseline),
-        notes=() if answered is None else (*map(clean, answered.notes), *_cut_words(found)),
+        notes=() if answered is None else (*map(clean, answered.notes), *_cut_words(reading)),
         ended="" if answered is None else clean(answered.ended_by),
         trials_with=lambda name, configuration: (
-            links.study_page(found.study.id, [(KNOB + name, knob_value(configuration.get(name)))]) + "#trials"
+            links.study_page(reading.study.id, [(KNOB + name, knob_value(configuration.get(name)))]) + "#trials"
         ),
-        kept={} if not rows else _losses(found, rows[0]),
+        kept={} if not rows else _losses(reading, rows[0]),
     )
 
 
@@ -149,26 +149,27 @@ def _losses(reading: StudyReading, row: RecommendationRow) -> Mapping[str, str]:
 
 
 def answer_page(
-    found: StudyReading, exports: Sequence[Exported | str], query: Iterable[tuple[str, str]] = ()
+    reading: StudyReading, exports: Sequence[Exported | str], query: Iterable[tuple[str, str]] = ()
 ) -> AnswerPage:
     """Returns the content of the page; ``exports`` has one entry for each row, in order."""
-    answered, view = found.recommendation, answer_view(found)
+    answered, view = reading.recommendation, answer_view(reading)
     given = "" if answered is None or view.so_far else timestamp(answered.created_at) or ""
     return AnswerPage(
         **vars(view),
-        found=found,
+        found=reading,
         given=given,
         evidence=tuple(
-            _row(found, i + 1, row, exported) for i, (row, exported) in enumerate(zip(view.rows, exports, strict=True))
+            _row(reading, i + 1, row, exported)
+            for i, (row, exported) in enumerate(zip(view.rows, exports, strict=True))
         ),
-        reference="the baseline" if found.reference_word == "baseline" else "the first feasible trial",
-        fingerprint=_fingerprint(found),
-        cost=cost_of(found, query),
+        reference="the baseline" if reading.reference_word == "baseline" else "the first feasible trial",
+        fingerprint=_fingerprint(reading),
+        cost=cost_of(reading, query),
     )
 
 
-def _row(found: StudyReading, place: int, row: RecommendationRow, exported: Exported | str) -> AnswerRow:
-    study, by_number = found.study, {t.number: t for t in found.trials}
+def _row(reading: StudyReading, place: int, row: RecommendationRow, exported: Exported | str) -> AnswerRow:
+    study, by_number = reading.study, {t.number: t for t in reading.trials}
     load = study.spec.workload
     longest = load.max_prompt_length + load.max_completion_length
     passed = "passed" if row.worst_case_passed else "NOT passed"
@@ -196,8 +197,8 @@ def first_shares(reading: StudyReading) -> KnobShares | None:
     return None if row is None else knob_shares(reading.trials, reading.study.spec.baseline, row.configuration)
 
 
-def _fingerprint(found: StudyReading) -> tuple[tuple[str, str], ...]:
-    seen = found.fingerprint
+def _fingerprint(reading: StudyReading) -> tuple[tuple[str, str], ...]:
+    seen = reading.fingerprint
     if seen is None:
         return ()
     hardware = [(clean(n), _words(n, v)) for n, v in sorted(plain(seen.hardware).items()) if v not in (None, [], {})]

@@ -70,7 +70,7 @@ PredictPeaks = Callable[[StudySpec, Sequence[Trial]], Sequence[PredictedPeak]]
 
 
 def why_view(
-    found: StudyReading,
+    reading: StudyReading,
     query: WhyQuery,
     *,
     linked: bool = True,
@@ -79,16 +79,16 @@ def why_view(
     reasons: Callable[[StudyReading], Why | None] = explain,
 ) -> WhyView:
     """Returns the content of the page; without links for a file that has no server."""
-    study, trials, baseline = found.study, found.trials, found.study.spec.baseline
+    study, trials, baseline = reading.study, reading.trials, reading.study.spec.baseline
     href = links.trials_of(study.id) if linked else nowhere
     capacity = capacity_of(study.spec)
-    query, shares, why = settled(found, query), first_shares(found), reasons(found)
+    query, shares, why = settled(reading, query), first_shares(reading), reasons(reading)
     return WhyView(
-        found=found,
+        found=reading,
         asked=query,
         phases=by_trial(trials, baseline, href),
         memory=memory(trials, baseline, capacity, href),
-        fits=_fits(found, query, linked, predict_pairs),
+        fits=_fits(reading, query, linked, predict_pairs),
         knobs=knob_chart(shares),
         front=memory_front(trials, capacity.pool, href),
         peaks=predicted_peaks(predict_peaks(study.spec, trials), capacity.pool, href),
@@ -104,12 +104,12 @@ def capacity_of(spec: StudySpec) -> Capacity:
     return Capacity(Pool.HOST, spec.memory_limit)
 
 
-def settled(found: StudyReading, query: WhyQuery) -> WhyQuery:
+def settled(reading: StudyReading, query: WhyQuery) -> WhyQuery:
     """Returns ``query`` with two knobs of this study for the map."""
-    names = [n for n in found.differing if n not in DERIVED] or list(found.differing)
-    by_failure = sorted(names, key=lambda n: (-_failing_values(found.trials, n), names.index(n)))
-    x = query.x if query.x in found.differing else next((n for n in by_failure if n != query.y), "")
-    y = query.y if query.y in found.differing else next((n for n in by_failure if n != x), "")
+    names = [n for n in reading.differing if n not in DERIVED] or list(reading.differing)
+    by_failure = sorted(names, key=lambda n: (-_failing_values(reading.trials, n), names.index(n)))
+    x = query.x if query.x in reading.differing else next((n for n in by_failure if n != query.y), "")
+    y = query.y if query.y in reading.differing else next((n for n in by_failure if n != x), "")
     return WhyQuery(x, y)
 
 
@@ -120,11 +120,11 @@ def _failing_values(trials: Sequence[Trial], knob: str) -> int:
     return len(failed) + len(every) if len(every) <= MOST_VALUES else 0
 
 
-def _fits(found: StudyReading, query: WhyQuery, linked: bool, predict_pairs: PredictPairs) -> Chart:
-    spec, knobs = found.study.spec, (query.x, query.y)
-    known = predict_pairs(spec, found.trials, knobs) if all(knobs) else {}
+def _fits(reading: StudyReading, query: WhyQuery, linked: bool, predict_pairs: PredictPairs) -> Chart:
+    spec, knobs = reading.study.spec, (query.x, query.y)
+    known = predict_pairs(spec, reading.trials, knobs) if all(knobs) else {}
 
     def href(across: str, up: str) -> str:
-        return links.study_page(found.study.id, [(KNOB + knobs[0], across), (KNOB + knobs[1], up)]) + "#trials"
+        return links.study_page(reading.study.id, [(KNOB + knobs[0], across), (KNOB + knobs[1], up)]) + "#trials"
 
-    return feasibility_map(found.trials, knobs, untried_pairs.space_of(spec), known, href if linked else None)
+    return feasibility_map(reading.trials, knobs, untried_pairs.space_of(spec), known, href if linked else None)

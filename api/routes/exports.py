@@ -45,19 +45,19 @@ def export_files(
         field = {"field": "query.native_only", "message": "cannot choose another configuration than that of `trial`"}
         return problem(422, f"{field['field']}: {field['message']}", errors=[field])
     choice = ExportChoice(row=query.row, trial=query.trial, native_only=query.native_only)
-    made = studies.kept(("files", settled(found), choice), lambda: studies.exported(found, choice))
+    made = studies.cached(("files", settled(found), choice), lambda: studies.exported(found, choice))
     if isinstance(made, str):
         return problem(409, made)
     return conditional(request, dumps(_document(found, made)), JSON)
 
 
-def _document(found: StudyReading, made: Exported) -> dict[str, Any]:
-    export = made.export
-    files = files_of(found.study, made).items()
-    seam = seam_sentence(made)
+def _document(reading: StudyReading, exported: Exported) -> dict[str, Any]:
+    export = exported.export
+    files = files_of(reading.study, exported).items()
+    seam = seam_sentence(exported)
     return {
-        "study": plain(found.study.spec.name),
-        "row": row_json(made.row),
+        "study": plain(reading.study.spec.name),
+        "row": row_json(exported.row),
         "files": [{"name": n, "text": plain(text), "executable": n.endswith(".sh")} for n, text in sorted(files)],
         "command": {
             "argv": plain(export.command.argv),
@@ -66,8 +66,8 @@ def _document(found: StudyReading, made: Exported) -> dict[str, Any]:
         },
         "seams": plain(dict(export.seams)),
         "launcher": plain(seam) or None,
-        "native": None if made.native is None else row_json(made.native),
-        "native_sentence": plain(native_sentence(made.native)) if seam else None,
+        "native": None if exported.native is None else row_json(exported.native),
+        "native_sentence": plain(native_sentence(exported.native)) if seam else None,
         "diff": plain(export.diff) or None,
         "prompts": PROMPTS if export.prompts else None,
         "server": export.server,

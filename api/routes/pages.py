@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from api.annotations import annotate, annotations_of
 from api.cache import StudyCache, progress
 from api.dashboard import asset_names
-from api.dashboard.filters import TrialFilter, listed
+from api.dashboard.filters import TrialFilter, trials_page
 from api.dashboard.render import render
 from api.dashboard.study_view import study_charts, study_view
 from api.deps import StudiesDep, StudyId
@@ -47,7 +47,7 @@ def all_studies(request: Request, studies: StudiesDep) -> Response:
     def build() -> bytes:
         return render("studies.html", studies=found, hidden=len(every) - len(found))
 
-    return conditional(request, studies.kept(key, build), HTML)
+    return conditional(request, studies.cached(key, build), HTML)
 
 
 @router.get("/studies/{study_id}")
@@ -57,7 +57,7 @@ def one_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Respo
     return conditional(request, study_page(studies, study_id, wanted, request.app.state.allow_control), HTML)
 
 
-def study_page(studies: StudyCache, study_id: int, wanted: TrialFilter, control: bool = False) -> bytes:
+def study_page(studies: StudyCache, study_id: int, selection: TrialFilter, control: bool = False) -> bytes:
     """Renders the page of a study, with buttons if readers have ``control``; cached until the study is read anew.
     Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
@@ -68,21 +68,21 @@ def study_page(studies: StudyCache, study_id: int, wanted: TrialFilter, control:
         return study_charts(found, {t.number: place_of(studies.notes(found, t)).short for t in found.trials})
 
     def build() -> bytes:
-        drawn = studies.kept(("study charts", progress(found)), draw)
+        drawn = studies.cached(("study charts", progress(found)), draw)
         session = last_event(studies.store(study_id), found.study, "session_started")
         command = "" if session is None else clean(session.data.get("command", ""))
-        view = study_view(found, lives, wanted, drawn, notes, command)
+        view = study_view(found, lives, selection, drawn, notes, command)
         return render("study.html", study=view, control=control)
 
-    key = ("study", study_id, found.study.revision, found.alive, tuple(lives.items()), wanted)
-    return studies.kept(key, build)
+    key = ("study", study_id, found.study.revision, found.alive, tuple(lives.items()), selection)
+    return studies.cached(key, build)
 
 
 @router.get("/studies/{study_id}/trials.csv")
 def download(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Returns the trials that pass the filter of the address, as a CSV file."""
     found, wanted = studies.snapshot(study_id), TrialFilter.of(request.query_params.multi_items())
-    shown = listed(found, wanted.on(1), len(found.trials) or 1).shown
+    shown = trials_page(found, wanted.on(1), len(found.trials) or 1).shown
     headers = {"Content-Disposition": f'attachment; filename="study-{study_id}.csv"'}
     return conditional(request, trials_csv(found, shown, annotations_of(studies, study_id)), "text/csv", headers)
 

@@ -77,13 +77,13 @@ def get_recommendation(
     """
     found = studies.snapshot(study_id)
     if query.format is Format.JSON:
-        body = studies.kept(("recommendation", settled(found)), lambda: _document(found))
+        body = studies.cached(("recommendation", settled(found)), lambda: _document(found))
         return conditional(request, body, JSON)
     own = SHORT.get(found.study.spec.framework, found.study.spec.framework)
     if query.format.value != own:
         return problem(409, f"study {study_id} is of {clean(own)}, not of {query.format.value}")
     try:
-        body = studies.kept(("file", settled(found), request.url.query), lambda: _file(studies, found, query))
+        body = studies.cached(("file", settled(found), request.url.query), lambda: _file(studies, found, query))
     except UsageError as error:
         return problem(409, str(error))
     names = framework_named(own).names
@@ -92,14 +92,14 @@ def get_recommendation(
     return conditional(request, body, kind, {"Content-Disposition": f'attachment; filename="{file}"'})
 
 
-def _document(found: StudyReading) -> bytes:
-    why = explain(found)
-    return dumps({**answer_document(found), "why": why_json(why)})
+def _document(reading: StudyReading) -> bytes:
+    why = explain(reading)
+    return dumps({**answer_document(reading), "why": why_json(why)})
 
 
-def _file(studies: StudyCache, found: StudyReading, query: RecommendationQuery) -> bytes:
+def _file(studies: StudyCache, reading: StudyReading, query: RecommendationQuery) -> bytes:
     choice = ExportChoice(row=query.row, native_only=query.native_only)
-    made = build(found, choice, studies.store(found.study.id))
+    made = build(reading, choice, studies.store(reading.study.id))
     names, files = made.framework.names, made.export.files
     main = names.config if names.config in files else names.run
     beside = sorted(name for name in files if name not in {main, *names.launching})

@@ -12,8 +12,7 @@ from fastapi import APIRouter, Path, Request, Response
 from api.annotations import annotations_of
 from api.cache import StudyCache, progress, settled
 from api.dashboard.answer_view import answer_page
-from api.dashboard.compare_view import asked as asked_numbers
-from api.dashboard.compare_view import compare_view
+from api.dashboard.compare_view import compare_view, trial_numbers
 from api.dashboard.copies import archive, archive_name
 from api.dashboard.log_tail import logs_of
 from api.dashboard.render import render
@@ -53,21 +52,21 @@ def why_page(studies: StudyCache, study_id: int, query: WhyQuery) -> bytes:
 
     def pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, Cell]:
         """Predicts pairs; cached until another trial ends, not only until the next cycle."""
-        return studies.kept(("predict_pairs", settled(found), knobs), lambda: predict_pairs(spec, trials, knobs))
+        return studies.cached(("predict_pairs", settled(found), knobs), lambda: predict_pairs(spec, trials, knobs))
 
     def peaks(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[PredictedPeak]:
         """Predicts peaks; cached as ``pairs`` is."""
-        return studies.kept(("predict_peaks", settled(found)), lambda: predict_peaks(spec, trials))
+        return studies.cached(("predict_peaks", settled(found)), lambda: predict_peaks(spec, trials))
 
     def reasons(reading: StudyReading) -> Why | None:
         """Explains the answer; cached as ``pairs`` is."""
-        return studies.kept(("reasons", settled(reading)), lambda: explain(reading))
+        return studies.cached(("reasons", settled(reading)), lambda: explain(reading))
 
     def build() -> bytes:
         view = why_view(found, query, predict_pairs=pairs, predict_peaks=peaks, reasons=reasons)
         return render("why.html", why=view)
 
-    return studies.kept(("why", progress(found), query.pairs), build)
+    return studies.cached(("why", progress(found), query.pairs), build)
 
 
 @router.get("/trials/{number}")
@@ -81,12 +80,12 @@ def one_trial(
     life = studies.lives(found).get(number)
     logs = logs_of(folder, studies.home.runs) if trial.attempt else ()
     timeline = read(RunPaths(folder).memory, partial(open_below, studies.home.runs)) if trial.attempt else None
-    export = studies.kept(
+    export = studies.cached(
         ("export", progress(found), number),
         lambda: shown_export(studies.exported(found, ExportChoice(trial=number)), access),
     )
     key = ("trial", study_id, found.study.revision, number, life, logs, timeline)
-    body = studies.kept(
+    body = studies.cached(
         key,
         lambda: render(
             "trial.html",
@@ -104,9 +103,9 @@ def one_trial(
 def compare(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Compares two to six trials, named as ``?trial=3&trial=7``."""
     found = studies.snapshot(study_id)
-    numbers = asked_numbers(request.query_params.multi_items())
+    numbers = trial_numbers(request.query_params.multi_items())
     key = ("compare", progress(found), numbers)
-    body = studies.kept(key, lambda: render("compare.html", view=compare_view(found, numbers)))
+    body = studies.cached(key, lambda: render("compare.html", view=compare_view(found, numbers)))
     return conditional(request, body, HTML)
 
 
@@ -121,7 +120,7 @@ def recommendation(request: Request, studies: StudiesDep, access: AccessDep, stu
         exports = [shown_export(studies.exported(found, choice), access) for choice in choices]
         return render("recommendation.html", answer=answer_page(found, exports, query))
 
-    return conditional(request, studies.kept(("recommendation", progress(found), query), build), HTML)
+    return conditional(request, studies.cached(("recommendation", progress(found), query), build), HTML)
 
 
 @router.get("/export/{row}.zip")
