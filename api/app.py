@@ -20,7 +20,6 @@ from api.metrics import AnswerCounts
 from api.predicting import Predictor
 from api.routes import (
     events,
-    exports,
     health,
     login,
     pages,
@@ -34,7 +33,7 @@ from api.schemas.problems import Problem, problems
 
 ROUTERS = (
     *(studies.router, trials.router, events.router, studies.stored),
-    *(recommendation.router, exports.router, recommendations.router, events.control, health.router),
+    *(recommendation.router, recommendations.router, events.control, health.router),
     *(login.router, pages.router, study_pages.router),
 )
 

@@ -18,10 +18,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
-from api.schemas.answers import Answer
+from api.schemas.answers import Answer, Export
 from api.schemas.base import Shape
 from api.schemas.events import Event, Events, Requested
-from api.schemas.exports import Export
 from api.schemas.matches import Matches
 from api.schemas.studies import Fingerprint, Fingerprints, Status, Studies, Study
 from api.schemas.trials import Cycle, Cycles, MemoryTimeline, OneTrial, Trial, Trials

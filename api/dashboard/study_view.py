@@ -10,9 +10,8 @@ from api.dashboard import links
 from api.dashboard.answer_view import AnswerView, answer_view, first_shares
 from api.dashboard.budget_view import BudgetView, budget_view, go_on_command
 from api.dashboard.filters import TrialFilter
-from api.dashboard.studies_view import name_of
 from api.dashboard.timeline import timeline_chart
-from api.dashboard.trials_view import TrialTable, failures, trial_table
+from api.dashboard.trials_view import TrialTable, failures, name_of, trial_table
 from autotune.charts.chart import Chart
 from autotune.charts.history import history
 from autotune.documents.study import timestamp

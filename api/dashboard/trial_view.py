@@ -8,8 +8,8 @@ from pathlib import Path
 
 from api.dashboard import links
 from api.dashboard.copies import Copy, archive_name, copies, export_command
-from api.dashboard.log_tail import LogTail
 from api.dashboard.why_view import capacity_of
+from api.logs import LogTail
 from autotune.charts.chart import Chart
 from autotune.charts.memory_time import over_time
 from autotune.charts.phase_bars import by_cycle

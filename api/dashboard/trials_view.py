@@ -1,4 +1,4 @@
-"""View of a study's list of trials."""
+"""View of a study's list of trials, and words of its rows and of the list of studies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from api.dashboard.filters import PAGE, Menu, TrialFilter, TrialsPage, menus, tr
 from api.dashboard.links import study_page
 from api.filters import SORTS
 from autotune.domain import Trial, TrialState
-from autotune.recommendation.reading import StudyReading
+from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.statistics import evidence
 from autotune.wording.sentences import PERMITTED_MARK, measured_words
 from autotune.wording.text import changes, clean
@@ -111,3 +111,17 @@ def changed_words(trial: Trial, reading: StudyReading) -> str:
     """Returns a trial's changes, such as ``micro_batch_size 2 → 4``, or that it is as the baseline."""
     parts = [f"{n} {a} → {b}" for n, a, b in changes(trial.configuration, reading.study.spec.baseline)]
     return ", ".join(parts) or "as the baseline"
+
+
+def name_of(reading: StudyReading) -> str:
+    """Returns the study's name, or its id if it has none."""
+    return clean(reading.study.spec.name) or f"study {reading.study.id}"
+
+
+def sure_word(reading: StudyReading) -> str:
+    """Returns a word for the reliability of the first row; empty without one."""
+    if reading.first_row is None:
+        return ""
+    if reading.source is AnswerSource.BEST_SO_FAR:
+        return "so far"
+    return "confirmed" if reading.first_row.confirmed else "not confirmed"

@@ -14,13 +14,12 @@ from api.cache import StudyCache, progress, settled
 from api.dashboard.answer_view import answer_page
 from api.dashboard.compare_view import compare_view, trial_numbers
 from api.dashboard.copies import archive, archive_name
-from api.dashboard.log_tail import logs_of
 from api.dashboard.render import render
 from api.dashboard.trial_view import trial_view
 from api.dashboard.why_view import WhyQuery, why_view
 from api.deps import AccessDep, StudiesDep, StudyId, TrialNumber
 from api.guard.security import Access
-from api.logs import open_below
+from api.logs import logs_of, open_below
 from api.responses import HTML, conditional
 from autotune.charts.feasibility_map import Cell, Pair
 from autotune.charts.predicted_peaks import PredictedPeak
