@@ -46,5 +46,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(WORDS)
+    environment.globals.update(WORDS, control=False)
     return environment

@@ -17,7 +17,7 @@ PAUSE_S = 300.0
 """Seconds without any trial from which the time between two runs of the tuner is left out."""
 ROW, BAR, TOP = 30.0, 22.0, 8.0
 MOST_PLACES = 64
-STARTUP, BETWEEN = "start-up", "other"
+STARTUP, BETWEEN, GAP = "start-up", "other", "no trial"
 NAME, TITLE = "timeline", "Trials by GPU over time"
 
 
@@ -40,15 +40,16 @@ def timeline_chart(trials: Sequence[Trial], places: Mapping[int, str], href: Hre
         parts.append(tag("rect", x=frame.left, y=y, width=frame.right - frame.left, height=BAR, class_="lane"))
         parts += [_trial(t, moment(t.started_at or 0.0) / unit_s, unit_s, across, y, href) for t in some]
     shares = [(place, len(some), *_shares(some, whole_s)) for place, some in lanes]
-    names = ordered(name for _, _, seconds, _ in shares for name in seconds)
+    seen = {name for _, _, seconds, _ in shares for name in seconds} - {STARTUP, BETWEEN, GAP}
+    names = (STARTUP, *ordered(seen), BETWEEN)
     says = "; ".join(_sentence(place, seconds) for place, _, seconds, _ in shares[:4])
     rows = tuple(
-        (place, str(count), *(percent(seconds.get(name, 0.0)) for name in (*names, "idle")), busy)
+        (place, str(count), *(percent(seconds.get(name, 0.0)) for name in (*names, GAP)), busy)
         for place, count, seconds, busy in shares
     )
-    marks = [Mark(f"phase-{style(n)}" if n != STARTUP else "phase-startup", n) for n in names if n != "idle"]
-    note = "Within a trial the time of each phase is drawn in one piece, in the order of a cycle; empty is idle."
-    heads = ("", "trials", *names, "idle", "GPU busy in cycles")
+    marks = [Mark("phase-startup", n, "□") if n == STARTUP else Mark(f"phase-{style(n)}", n) for n in names]
+    note = "Within a trial each phase is drawn in one piece, in the order of a cycle; empty is a place without a trial."
+    heads = ("", "trials", *names, GAP, "GPU busy in cycles")
     return Chart(
         NAME, TITLE, f"{says}.", drawing(frame.bottom + 42, parts, says, NAME), heads, rows, tuple(marks), note
     )
@@ -92,19 +93,19 @@ def _seconds(trial: Trial) -> dict[str, float]:
 
 
 def _shares(trials: Sequence[Trial], whole_s: float) -> tuple[dict[str, float], str]:
-    """Returns the shares of the study's time by part, ``idle`` among them, and how busy the GPU was in cycles."""
+    """Returns the shares of the study's time by part, ``GAP`` among them, and how busy the GPU was in cycles."""
     every = [_seconds(t) for t in trials]
     shares = {n: sum(s.get(n, 0.0) for s in every) / whole_s for n in dict.fromkeys(n for s in every for n in s)}
     uses = [(use.whole.gpu.busy, use.whole.seconds) for t in trials if (use := trial_use(t)) is not None]
     known = [(busy, seconds) for busy, seconds in uses if busy is not None and seconds]
     busy = sum(b * s for b, s in known) / sum(s for _, s in known) if known else None
-    return {**shares, "idle": max(0.0, 1.0 - sum(shares.values()))}, percent(busy) if busy is not None else "-"
+    return {**shares, GAP: max(0.0, 1.0 - sum(shares.values()))}, percent(busy) if busy is not None else "-"
 
 
 def _sentence(place: str, shares: Mapping[str, float]) -> str:
-    cycles = sum(share for name, share in shares.items() if name not in (STARTUP, BETWEEN, "idle"))
-    starting, idle = shares.get(STARTUP, 0.0), shares["idle"]
-    return f"{place}: {cycles:.0%} of the time in cycles, {starting:.0%} starting up, {idle:.0%} idle"
+    cycles = sum(share for name, share in shares.items() if name not in (STARTUP, BETWEEN, GAP))
+    starting, gap = shares.get(STARTUP, 0.0), shares[GAP]
+    return f"{place}: {cycles:.0%} of the time in cycles, {starting:.0%} starting up, {gap:.0%} without a trial"
 
 
 def _trial(trial: Trial, begin: float, unit_s: float, across: Scale, y: float, href: Href) -> Svg:

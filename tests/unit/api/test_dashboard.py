@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from api.dashboard.compare_view import MOST, asked
+from api.dashboard.compare_view import MOST, trial_numbers
 from api.dashboard.report_page import report_page
 from api.dashboard.study_view import study_view
 from api.dashboard.why_view import WhyQuery, settled, why_view
@@ -146,8 +146,8 @@ def test_only_what_differs_is_compared(reader: Reader, study: Study) -> None:
 
 def test_numbers_that_are_none_are_left_out() -> None:
     query = [("trial", v) for v in ("1", "1", "x", "-2", "²", "9" * 40, "3")] + [("other", "4")]
-    assert asked(query) == (1, 3)
-    assert len(asked([("trial", str(n)) for n in range(50)])) == MOST + 1
+    assert trial_numbers(query) == (1, 3)
+    assert len(trial_numbers([("trial", str(n)) for n in range(50)])) == MOST + 1
 
 
 def test_the_answer_rests_on_what_it_names(finished: Reader, whole: StudyReading) -> None:

@@ -84,14 +84,14 @@ def reading(*trials: Trial, **changes: Any) -> StudyReading:
 
 def test_the_timeline_has_a_row_a_gpu_and_leaves_pauses_out() -> None:
     first = replace(factories.finished(0), started_at=1000.0, finished_at=1100.0, startup={"load": 40.0})
-    second = replace(factories.finished(1), started_at=1050.0, finished_at=1100.0, startup={"load": 50.0})
+    second = replace(factories.finished(1), started_at=1050.0, finished_at=1100.0, startup={"load": 50.0}, cycles=())
     later = replace(first, number=2, started_at=1100.0 + PAUSE_S + 1.0, finished_at=1200.0 + PAUSE_S + 1.0)
     chart = timeline_chart([first, second, later], {0: "GPU 0", 1: "GPU 10", 2: "GPU 0"}, nowhere)
     rows = {row[0]: dict(zip(chart.heads, row, strict=True)) for row in chart.rows}
     assert list(rows) == ["GPU 0", "GPU 10"]
-    assert (rows["GPU 0"]["trials"], rows["GPU 0"]["start-up"], rows["GPU 0"]["idle"]) == ("2", "40 %", "0 %")
-    assert (rows["GPU 10"]["start-up"], rows["GPU 10"]["idle"]) == ("25 %", "75 %")
-    assert "GPU 10: 0% of the time in cycles, 25% starting up, 75% idle" in chart.says
+    assert (rows["GPU 0"]["trials"], rows["GPU 0"]["start-up"], rows["GPU 0"]["no trial"]) == ("2", "40 %", "0 %")
+    assert (rows["GPU 10"]["start-up"], rows["GPU 10"]["no trial"]) == ("25 %", "75 %")
+    assert "GPU 10: 0% of the time in cycles, 25% starting up, 75% without a trial" in chart.says
     boxes = [tuple(map(float, m)) for m in re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', chart.drawing)]
     assert max(x + width for x, width in boxes) <= 841.0
     assert timeline_chart([factories.trial(0)], {}, nowhere).drawing == ""
