@@ -82,7 +82,6 @@ class AnswerPage(AnswerView):
     found: StudyReading
     given: str
     evidence: tuple[AnswerRow, ...]
-    reference: str
     fingerprint: tuple[tuple[str, str], ...]
     cost: Cost = NOTHING_ASKED
 
@@ -162,7 +161,6 @@ def answer_page(
             _row(reading, i + 1, row, exported)
             for i, (row, exported) in enumerate(zip(view.rows, exports, strict=True))
         ),
-        reference="the baseline" if reading.reference_word == "baseline" else "the first feasible trial",
         fingerprint=_fingerprint(reading),
         cost=cost_of(reading, query),
     )

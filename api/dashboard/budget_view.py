@@ -65,7 +65,7 @@ def go_on_command(reading: StudyReading, command: str) -> str:
     has ended, else the same."""
     wall_s = reading.limits.wall_s
     if reading.study.status is not StudyStatus.DONE or not wall_s:
-        return command
+        return command if " " in command else ""
     return re.sub(r"(--budget[= ])\S+", rf"\g<1>{math.ceil(wall_s / 30.0)}m", command)
 
 

@@ -40,8 +40,8 @@ def timeline_chart(trials: Sequence[Trial], places: Mapping[int, str], href: Hre
         parts.append(tag("rect", x=frame.left, y=y, width=frame.right - frame.left, height=BAR, class_="lane"))
         parts += [_trial(t, moment(t.started_at or 0.0) / unit_s, unit_s, across, y, href) for t in some]
     shares = [(place, len(some), *_shares(some, whole_s)) for place, some in lanes]
-    seen = {name for _, _, seconds, _ in shares for name in seconds} - {STARTUP, BETWEEN, GAP}
-    names = (STARTUP, *ordered(seen), BETWEEN)
+    seen = {name for _, _, seconds, _ in shares for name in seconds}
+    names = tuple(name for name in (STARTUP, *ordered(seen - {STARTUP, BETWEEN, GAP}), BETWEEN) if name in seen)
     says = "; ".join(_sentence(place, seconds) for place, _, seconds, _ in shares[:4])
     rows = tuple(
         (place, str(count), *(percent(seconds.get(name, 0.0)) for name in (*names, GAP)), busy)
