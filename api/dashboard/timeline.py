@@ -16,14 +16,15 @@ from autotune.wording.numbers import format_duration, percent
 PAUSE_S = 300.0
 """Seconds without any trial from which the time between two runs of the tuner is left out."""
 ROW, BAR, TOP = 30.0, 22.0, 8.0
-MOST_PLACES = 64
+MOST_PLACES, MOST_TRIALS = 64, 200
+"""More are not drawn."""
 STARTUP, BETWEEN, GAP = "start-up", "other", "no trial"
 NAME, TITLE = "timeline", "Trials by GPU over time"
 
 
 def timeline_chart(trials: Sequence[Trial], places: Mapping[int, str], href: Href) -> Chart:
     """Draws the trials that have begun; ``places`` has the place of each by its number, such as ``GPU 3``."""
-    begun = [t for t in trials if t.started_at is not None and _end(t) > t.started_at]
+    begun = [t for t in trials[-MOST_TRIALS:] if t.started_at is not None and _end(t) > t.started_at]
     if not begun:
         return empty(NAME, TITLE, "No trial has measured anything yet.")
     moment = _moments([(t.started_at or 0.0, _end(t)) for t in begun])
@@ -49,6 +50,7 @@ def timeline_chart(trials: Sequence[Trial], places: Mapping[int, str], href: Hre
     )
     marks = [Mark("phase-startup", n, "□") if n == STARTUP else Mark(f"phase-{style(n)}", n) for n in names]
     note = "Within a trial each phase is drawn in one piece, in the order of a cycle; empty is a place without a trial."
+    note += f" The latest {MOST_TRIALS} of {len(trials)} trials are drawn." if len(trials) > MOST_TRIALS else ""
     heads = ("", "trials", *names, GAP, "GPU busy in cycles")
     return Chart(
         NAME, TITLE, f"{says}.", drawing(frame.bottom + 42, parts, says, NAME), heads, rows, tuple(marks), note

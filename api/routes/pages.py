@@ -18,6 +18,7 @@ from api.dashboard import asset_names
 from api.dashboard.filters import TrialFilter, trials_page
 from api.dashboard.render import render
 from api.dashboard.study_view import study_charts, study_view
+from api.dashboard.timeline import MOST_TRIALS
 from api.deps import StudiesDep, StudyId
 from api.responses import HTML, conditional
 from api.routes.events import send_request
@@ -65,7 +66,9 @@ def study_page(studies: StudyCache, study_id: int, selection: TrialFilter, contr
     notes = annotations_of(studies, study_id)
 
     def draw() -> Sequence[Chart]:
-        return study_charts(found, {t.number: place_of(studies.notes(found, t)).short for t in found.trials})
+        return study_charts(
+            found, {t.number: place_of(studies.notes(found, t)).short for t in found.trials[-MOST_TRIALS:]}
+        )
 
     def build() -> bytes:
         drawn = studies.cached(("study charts", progress(found)), draw)
