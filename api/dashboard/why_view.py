@@ -19,8 +19,7 @@ from autotune.domain import Pool, StudySpec, Trial, TrialState
 from autotune.domain.differences import DERIVED
 from autotune.forecast import untried_pairs
 from autotune.forecast.explain import explain
-from autotune.insights.why import Why
-from autotune.insights.why_words import ruled_words
+from autotune.insights.why import Why, ruled_words
 from autotune.recommendation.reading import StudyReading
 from autotune.statistics.knob_shares import KnobShares
 from autotune.wording.text import clean
