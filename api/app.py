@@ -20,7 +20,6 @@ from api.metrics import AnswerCounts
 from api.predicting import Predictor
 from api.routes import (
     events,
-    exports,
     health,
     login,
     pages,
@@ -34,7 +33,7 @@ from api.schemas.problems import Problem, problems
 
 ROUTERS = (
     *(studies.router, trials.router, events.router, studies.stored),
-    *(recommendation.router, exports.router, recommendations.router, events.control, health.router),
+    *(recommendation.router, recommendations.router, events.control, health.router),
     *(login.router, pages.router, study_pages.router),
 )
 
@@ -139,10 +138,10 @@ def _complete_examples(paths: dict[str, Any]) -> None:
                     responses[str(status)]["content"][kind]["example"] = shown["example"]
 
 
-def _everywhere(path: str, known: set[str]) -> dict[str, Any]:
+def _everywhere(path: str, own: set[str]) -> dict[str, Any]:
     """Returns responses that any operation may give: the guard's, and 304 for a conditional request."""
     statuses = [403, 413] if path in OPEN_PATHS else [401, 403, 413, 429]
     found: dict[str, Any] = {str(status): answer for status, answer in problems(*statuses).items()}
-    if path.startswith(API) and "202" not in known and path != f"{API}/studies/{{study_id}}/events/stream":
+    if path.startswith(API) and "202" not in own and path != f"{API}/studies/{{study_id}}/events/stream":
         found["304"] = {"description": "What the ETag of `If-None-Match` stands for has not changed"}
-    return {status: answer for status, answer in found.items() if status not in known}
+    return {status: answer for status, answer in found.items() if status not in own}

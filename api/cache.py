@@ -32,7 +32,7 @@ GLANCE_S = 0.2
 ALIVE_S = 2.0
 """Seconds between two checks for a study's tuner, at least: a killed tuner changes nothing in the database."""
 KEPT_BODIES = 256
-"""Most values that ``kept`` remembers; the oldest go first."""
+"""Most values that ``cached`` remembers; the oldest go first."""
 
 OpenStore = Callable[[], Store]
 Made = TypeVar("Made")
@@ -155,7 +155,7 @@ class StudyCache:
         home, study = self._settings.home, snapshot.study
         return {t.number: sign_of_life(attempt_paths(home, study, t)) for t in snapshot.running}
 
-    def kept(self, key: Hashable, make: Callable[[], Made]) -> Made:
+    def cached(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Returns the cached value of ``key``, always of one type, or makes it; concurrent callers wait for it."""
         with self._lock:
             body = self._bodies.get(key)
@@ -258,7 +258,7 @@ class StudyCache:
             **vars(last_run(store, study, trials)),
             fingerprint=store.fingerprint(study.id),
             stored=stored,
-            known_answer=self.kept(rests_on, lambda: answered(stored, study, trials)),
+            known_answer=self.cached(rests_on, lambda: answered(stored, study, trials)),
         )
         return replace(reading, alive=alive)
 

@@ -18,10 +18,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
-from api.schemas.answers import Answer
+from api.schemas.answers import Answer, Export
 from api.schemas.base import Shape
 from api.schemas.events import Event, Events, Requested
-from api.schemas.exports import Export
 from api.schemas.matches import Matches
 from api.schemas.studies import Fingerprint, Fingerprints, Status, Studies, Study
 from api.schemas.trials import Cycle, Cycles, MemoryTimeline, OneTrial, Trial, Trials
@@ -120,7 +119,7 @@ class Client:
         """
         headers = {"Accept": "text/event-stream"} | ({} if after is None else {"Last-Event-ID": str(after)})
         kind = ""
-        with self._asked(f"/studies/{study}/events/stream", headers=headers) as answer:
+        with self._requesting(f"/studies/{study}/events/stream", headers=headers) as answer:
             while line := answer.readline(LARGEST_ANSWER):
                 name, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(": ")
                 if name == "event":
@@ -164,14 +163,14 @@ class Client:
         body: bytes | None = None,
     ) -> bytes:
         """Returns the body of the server's answer to a path below ``/api/v1``."""
-        with self._asked(path, query, headers=headers, body=body) as answer:
+        with self._requesting(path, query, headers=headers, body=body) as answer:
             found: bytes = answer.read(LARGEST_ANSWER + 1)
         if len(found) > LARGEST_ANSWER:
             raise MachineError(f"{self._root} sent more than {LARGEST_ANSWER} bytes")
         return found
 
     @contextmanager
-    def _asked(
+    def _requesting(
         self,
         path: str,
         query: Query | None = None,

@@ -1,4 +1,7 @@
-"""Reads the log of an attempt by byte range, found through the database alone and cleaned for a terminal."""
+"""Reads the log of an attempt, by byte range or its last lines, cleaned for a terminal or a page.
+
+The path follows from the database alone.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ import os
 import re
 import stat
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from autotune.errors import NotFoundError
+from autotune.recommendation.current import log_tail
+from trainer.child.contract import RunPaths
 
 LARGEST_BYTES = 4 << 20
 """Most bytes of one answer; a stored log has fewer."""
@@ -113,3 +119,30 @@ def _pread(file: int, count: int, offset: int) -> bytes:
         parts.append(data)
         count, offset = count - len(data), offset + len(data)
     return b"".join(parts)
+
+
+LINES = 200
+"""Last lines of a log on a page."""
+LONGEST_LINE = 500
+"""Most characters of a line on a page; the rest is cut."""
+
+
+@dataclass(frozen=True)
+class LogTail:
+    """The last lines of one file."""
+
+    name: str
+    lines: tuple[str, ...]
+    more: bool
+    """True if the log has earlier lines."""
+
+
+def logs_of(folder: Path, root: Path) -> tuple[LogTail, ...]:
+    """Reads the log files of an attempt below ``root``: the trial's, and that of its rollout server if it has one."""
+    files = RunPaths(folder).log, RunPaths(folder).server_log
+    tails = [(file.name, log_tail(file, LINES + 1, partial(open_below, root))) for file in files]
+    return tuple(LogTail(name, tuple(map(_cut, tail[-LINES:])), len(tail) > LINES) for name, tail in tails if tail)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"

@@ -88,7 +88,7 @@ def of_server(version: str, tally: AnswerCounts, listeners: int) -> tuple[Metric
     )
 
 
-def _known(labelled: Iterable[tuple[Mapping[str, str], Item]], of: Callable[[Item], float | None]) -> list[Sample]:
+def _gauge(labelled: Iterable[tuple[Mapping[str, str], Item]], of: Callable[[Item], float | None]) -> list[Sample]:
     """Returns a sample of each item that has the figure."""
     return [(labels, value) for labels, one in labelled if (value := of(one)) is not None]
 
@@ -102,32 +102,34 @@ def of_studies(snapshots: Sequence[StudyReading]) -> tuple[Metric, ...]:
     rows = [(labels, s.first_row) for labels, s in named if s.first_row is not None]
     uses = [(labels, use) for labels, s in named if (use := _best_use(s)) is not None]
     by_phase = [({**labels, "phase": p.phase}, p.gpu) for labels, use in uses for p in (*use.phases, use.whole)]
-    opened = _known(named, lambda s: float(s.study.status is StudyStatus.OPEN))
-    up = _known(named, lambda s: float(s.alive))
-    gains = _known(rows, lambda row: None if row.gain is None else row.gain.value)
-    joules = _known(uses, lambda use: use.joules_per_token)
+    opened = _gauge(named, lambda s: float(s.study.status is StudyStatus.OPEN))
+    up = _gauge(named, lambda s: float(s.alive))
+    gains = _gauge(rows, lambda row: None if row.gain is None else row.gain.value)
+    joules = _gauge(uses, lambda use: use.joules_per_token)
     return (
         Metric("autotune_study_open", "1 while it can gain trials, else 0.", opened),
         Metric("autotune_tuner_up", "1 while a tuner runs the study, else 0.", up),
         Metric("autotune_trials", "Trials by state.", states),
         Metric("autotune_trial_failures", "Failed trials by reason.", failures),
-        Metric("autotune_spent_wall_seconds_total", "Over all runs of the tuner.", _known(named, lambda s: s.spent[0])),
-        Metric("autotune_spent_gpu_seconds_total", "Over all runs of the tuner.", _known(named, lambda s: s.spent[1])),
+        Metric("autotune_spent_wall_seconds_total", "Over all runs of the tuner.", _gauge(named, lambda s: s.spent[0])),
+        Metric("autotune_spent_gpu_seconds_total", "Over all runs of the tuner.", _gauge(named, lambda s: s.spent[1])),
         Metric(
             "autotune_best_tokens_per_hour",
             "Of the configuration recommended now.",
-            _known(rows, lambda row: row.tokens_per_hour),
+            _gauge(rows, lambda row: row.tokens_per_hour),
         ),
         Metric("autotune_best_gain_ratio", "Of it over the baseline, minus 1.", gains),
         Metric(
             "autotune_best_gpu_busy_ratio",
             "Of it, by phase: share of the time a kernel ran.",
-            _known(by_phase, lambda gpu: gpu.busy),
+            _gauge(by_phase, lambda gpu: gpu.busy),
         ),
-        Metric("autotune_best_gpu_watts", "Of it, over all GPUs.", _known(uses, lambda use: use.whole.watts)),
+        Metric("autotune_best_gpu_watts", "Of it, over all GPUs.", _gauge(uses, lambda use: use.whole.watts)),
         Metric("autotune_best_joules_per_token", "Of it, energy of all GPUs for a completion token.", joules),
         Metric(
-            "autotune_best_cores", "Of it, cores the process of a rank used.", _known(uses, lambda use: use.whole.cores)
+            "autotune_best_cores",
+            "Of it, cores the process of a rank used.",
+            _gauge(uses, lambda use: use.whole.cores),
         ),
     )
 
@@ -137,22 +139,22 @@ def of_places(snapshots: Sequence[StudyReading]) -> tuple[Metric, ...]:
     named = {(str(s.study.id), p.at.short or "machine"): p for s in snapshots for p in s.places}
     at = [({"study": study, "place": place}, p) for (study, place), p in named.items()]
     held = [({**labels, "gpu": str(g.index), "uuid": g.uuid}, p) for labels, p in at for g in p.at.gpus]
-    running = _known(at, lambda p: float(p.trial is not None))
-    left = _known(at, lambda p: float(p.state is PlaceState.LEFT))
-    busy = _known(at, lambda p: p.busy)
+    running = _gauge(at, lambda p: float(p.trial is not None))
+    left = _gauge(at, lambda p: float(p.state is PlaceState.LEFT))
+    busy = _gauge(at, lambda p: p.busy)
     return (
         Metric("autotune_place_running", "1 while a trial runs in the place, else 0.", running),
         Metric("autotune_place_left", "1 of a place that gets no more trials.", left),
-        Metric("autotune_place_trial", "Number of the trial that runs in the place.", _known(at, lambda p: p.trial)),
+        Metric("autotune_place_trial", "Number of the trial that runs in the place.", _gauge(at, lambda p: p.trial)),
         Metric("autotune_place_gpu_busy_ratio", "Of the last cycle there: share with a kernel running.", busy),
-        Metric("autotune_gpu_trial", "Number of the trial that runs on the GPU.", _known(held, lambda p: p.trial)),
+        Metric("autotune_gpu_trial", "Number of the trial that runs on the GPU.", _gauge(held, lambda p: p.trial)),
     )
 
 
-def _best_use(found: StudyReading) -> TrialUse | None:
+def _best_use(reading: StudyReading) -> TrialUse | None:
     """Returns the resource use of the trials that measured the recommended configuration."""
-    numbers = () if found.first_row is None else found.first_row.trials
-    return use_of([c for t in found.trials if t.number in numbers for c in t.speed_cycles()])
+    numbers = () if reading.first_row is None else reading.first_row.trials
+    return use_of([c for t in reading.trials if t.number in numbers for c in t.speed_cycles()])
 
 
 def _labels(labels: Mapping[str, str]) -> str:

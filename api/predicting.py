@@ -33,7 +33,7 @@ class Predictor:
         self._lock = threading.Lock()
 
     def answer(
-        self, studies: StudyCache, matches: Sequence[Match], wanted: TrainingProfile, limit_bytes: int | None
+        self, studies: StudyCache, matches: Sequence[Match], profile: TrainingProfile, limit_bytes: int | None
     ) -> Answer:
         """Returns the prediction for a training; cached until a study on the same GPUs changes.
 
@@ -41,10 +41,10 @@ class Predictor:
             HTTPException: another prediction is being made.
             StoreError: the database cannot be read.
         """
-        facts = _facts(matches, wanted, limit_bytes)
-        recorded = _recorded(studies, None if wanted.gpu is None else known_gpu(wanted.gpu))
+        facts = _facts(matches, profile, limit_bytes)
+        recorded = _recorded(studies, None if profile.gpu is None else known_gpu(profile.gpu))
         key = ("predicted", facts, *map(settled, recorded))
-        return studies.kept(key, lambda: self._predicted(facts, recorded))
+        return studies.cached(key, lambda: self._predicted(facts, recorded))
 
     def _predicted(self, facts: Facts, recorded: Sequence[StudyReading]) -> Answer:
         if not self._lock.acquire(blocking=False):
@@ -68,27 +68,27 @@ def _predicted(facts: Facts, recorded: Sequence[StudyReading]) -> Answer:
     return dumps(item | {name: document[name] for name in _TAKEN}), ""
 
 
-def _facts(matches: Sequence[Match], wanted: TrainingProfile, limit_bytes: int | None) -> Facts:
+def _facts(matches: Sequence[Match], profile: TrainingProfile, limit_bytes: int | None) -> Facts:
     return Facts(
-        model=_model(matches, wanted),
-        gpu=wanted.gpu,
-        gpus=wanted.gpus,
+        model=_model(matches, profile),
+        gpu=profile.gpu,
+        gpus=profile.gpus,
         memory=limit_bytes,
-        name=wanted.model,
-        framework=wanted.framework,
-        rows_per_update=wanted.rows_per_update,
-        max_prompt_length=wanted.max_prompt_tokens,
-        max_completion_length=wanted.max_completion_tokens,
+        name=profile.model,
+        framework=profile.framework,
+        rows_per_update=profile.rows_per_update,
+        max_prompt_length=profile.max_prompt_tokens,
+        max_completion_length=profile.max_completion_tokens,
     )
 
 
-def _model(matches: Sequence[Match], wanted: TrainingProfile) -> ModelFacts:
+def _model(matches: Sequence[Match], profile: TrainingProfile) -> ModelFacts:
     """Returns the model's facts from a study of it, else from its number of parameters."""
     for match in matches:
         known = match.study.spec.resources.model
-        if wanted.model and known.parameters and not any(d.name == "model" for d in match.differences):
+        if profile.model and known.parameters and not any(d.name == "model" for d in match.differences):
             return known
-    return ModelFacts(parameters=None if wanted.params_b is None else max(1, round(wanted.params_b * 1e9)))
+    return ModelFacts(parameters=None if profile.params_b is None else max(1, round(profile.params_b * 1e9)))
 
 
 def _recorded(studies: StudyCache, gpu: KnownGpu | None) -> list[StudyReading]:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from api.dashboard import links
 from api.dashboard.copies import Copy, archive_name, copies, export_command
+from api.dashboard.filters import KNOB
 from autotune.documents.study import plain, timestamp
-from autotune.domain import Configuration, LengthFigure, RecommendationRow, Trial
+from autotune.domain import Configuration, CycleKind, LengthFigure, RecommendationRow, Trial, TrialKind
 from autotune.domain.differences import chosen_differences
+from autotune.errors import UsageError
 from autotune.recommendation.comparison import keep, loss_words
 from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import AnswerSource, StudyReading
+from autotune.recommendation.whole_run import check_asked, whole_run, whole_run_words
 from autotune.statistics.knob_shares import KnobShares, knob_shares
-from autotune.statistics.lengths import figures_of
+from autotune.statistics.lengths import cycles_at, figures_of
 from autotune.wording.numbers import format_size
 from autotune.wording.sentences import baseline_words, headline, nothing_words, over
-from autotune.wording.text import clean
+from autotune.wording.text import clean, knob_value
 
 MOST_TRIALS = 40
+LONGEST_NUMBER = 20
+MANY_CUT = 0.25
+"""Share of completions at the limit from which the answer says so."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,8 @@ class AnswerView:
     baseline: str
     notes: tuple[str, ...]
     ended: str
+    trials_with: Callable[[str, Configuration], str]
+    """Returns the address of the trials that have a configuration's value of a knob."""
     kept: Mapping[str, str]
     """Loss in words if a knob that the first row changes keeps the baseline's value, by knob."""
 
@@ -54,31 +63,78 @@ class AnswerRow:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """Time and money of the user's whole run, as sentences; or the problem with the question."""
+
+    updates: str = ""
+    price: str = ""
+    lines: tuple[str, ...] = ()
+    problem: str = ""
+
+
+NOTHING_ASKED = Cost()
+
+
+@dataclass(frozen=True)
 class AnswerPage(AnswerView):
     """Content of the page of the recommendation."""
 
     found: StudyReading
     given: str
     evidence: tuple[AnswerRow, ...]
-    reference: str
     fingerprint: tuple[tuple[str, str], ...]
+    cost: Cost = NOTHING_ASKED
 
 
-def answer_view(found: StudyReading) -> AnswerView:
+def cost_of(reading: StudyReading, query: Iterable[tuple[str, str]]) -> Cost:
+    """Returns the cost of a run of ``updates``, at the ``price`` of a GPU-hour, which an address asks for."""
+    given = {name: clean(value)[:LONGEST_NUMBER] for name, value in query}
+    updates, price = given.get("updates", ""), given.get("price", "")
+    if not updates:
+        return NOTHING_ASKED
+    try:
+        count, each = int(updates), float(price) if price else None
+        if count < 1:
+            return Cost(updates, price, problem="expected the updates of your whole run, at least 1")
+        check_asked(count, each)
+        run = whole_run(reading.study.spec, reading.trials, reading.recommendation, count, each)
+    except UsageError as error:
+        return Cost(updates, price, problem=str(error).replace("--", ""))
+    except ValueError:
+        return Cost(updates, price, problem="expected a whole number of updates, and a price such as 2.50")
+    return Cost(updates, price, () if run is None else whole_run_words(run))
+
+
+def answer_view(reading: StudyReading) -> AnswerView:
     """Returns the answer in words; without an answer, the reason."""
-    answered, baseline = found.recommendation, found.study.spec.baseline
+    answered, baseline = reading.recommendation, reading.study.spec.baseline
     rows = () if answered is None else answered.rows
     return AnswerView(
-        headline=headline(rows[0], answered, baseline) if answered and rows else nothing_words(found.trials),
-        so_far=found.source is AnswerSource.BEST_SO_FAR,
+        headline=headline(rows[0], answered, baseline) if answered and rows else nothing_words(reading.trials),
+        so_far=reading.source is AnswerSource.BEST_SO_FAR,
         rows=rows,
         before=baseline,
         over="" if answered is None else over(answered),
         baseline="" if answered is None else baseline_words(answered, baseline),
-        notes=() if answered is None else tuple(clean(note) for note in answered.notes),
+        notes=() if answered is None else (*map(clean, answered.notes), *_cut_words(reading)),
         ended="" if answered is None else clean(answered.ended_by),
-        kept={} if not rows else _losses(found, rows[0]),
+        trials_with=lambda name, configuration: (
+            links.study_page(reading.study.id, [(KNOB + name, knob_value(configuration.get(name)))]) + "#trials"
+        ),
+        kept={} if not rows else _losses(reading, rows[0]),
     )
+
+
+def _cut_words(reading: StudyReading) -> tuple[str, ...]:
+    """Returns a sentence if the limit cut off many completions of the baseline's natural cycles; none otherwise."""
+    cycles = [c for t in reading.trials if t.kind is TrialKind.BASELINE for c in cycles_at(t, CycleKind.NATURAL)]
+    shares = [c.clipped_share for c in cycles if c.clipped_share is not None]
+    cut = sum(shares) / len(shares) if shares else 0.0
+    if cut < MANY_CUT:
+        return ()
+    limit = reading.study.spec.workload.max_completion_length
+    advice = "the study says little of a run with longer ones; a larger --max-completion-length shows them"
+    return (f"{cut:.0%} of the completions ended at the limit of {limit} tokens: {advice}",)
 
 
 def _losses(reading: StudyReading, row: RecommendationRow) -> Mapping[str, str]:
@@ -91,24 +147,27 @@ def _losses(reading: StudyReading, row: RecommendationRow) -> Mapping[str, str]:
     return said
 
 
-def answer_page(found: StudyReading, exports: Sequence[Exported | str]) -> AnswerPage:
+def answer_page(
+    reading: StudyReading, exports: Sequence[Exported | str], query: Iterable[tuple[str, str]] = ()
+) -> AnswerPage:
     """Returns the content of the page; ``exports`` has one entry for each row, in order."""
-    answered, view = found.recommendation, answer_view(found)
+    answered, view = reading.recommendation, answer_view(reading)
     given = "" if answered is None or view.so_far else timestamp(answered.created_at) or ""
     return AnswerPage(
         **vars(view),
-        found=found,
+        found=reading,
         given=given,
         evidence=tuple(
-            _row(found, i + 1, row, exported) for i, (row, exported) in enumerate(zip(view.rows, exports, strict=True))
+            _row(reading, i + 1, row, exported)
+            for i, (row, exported) in enumerate(zip(view.rows, exports, strict=True))
         ),
-        reference="the baseline" if found.reference_word == "baseline" else "the first feasible trial",
-        fingerprint=_fingerprint(found),
+        fingerprint=_fingerprint(reading),
+        cost=cost_of(reading, query),
     )
 
 
-def _row(found: StudyReading, place: int, row: RecommendationRow, exported: Exported | str) -> AnswerRow:
-    study, by_number = found.study, {t.number: t for t in found.trials}
+def _row(reading: StudyReading, place: int, row: RecommendationRow, exported: Exported | str) -> AnswerRow:
+    study, by_number = reading.study, {t.number: t for t in reading.trials}
     load = study.spec.workload
     longest = load.max_prompt_length + load.max_completion_length
     passed = "passed" if row.worst_case_passed else "NOT passed"
@@ -136,8 +195,8 @@ def first_shares(reading: StudyReading) -> KnobShares | None:
     return None if row is None else knob_shares(reading.trials, reading.study.spec.baseline, row.configuration)
 
 
-def _fingerprint(found: StudyReading) -> tuple[tuple[str, str], ...]:
-    seen = found.fingerprint
+def _fingerprint(reading: StudyReading) -> tuple[tuple[str, str], ...]:
+    seen = reading.fingerprint
     if seen is None:
         return ()
     hardware = [(clean(n), _words(n, v)) for n, v in sorted(plain(seen.hardware).items()) if v not in (None, [], {})]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from autotune.domain import StudyStatus
@@ -36,11 +37,11 @@ class BudgetView:
     """Sentence on the limit that will end the study and on the time until then; empty if unknown."""
 
 
-def budget_view(found: StudyReading) -> BudgetView:
+def budget_view(reading: StudyReading) -> BudgetView:
     """Returns the budget bars of a study's page."""
-    given, (wall_s, gpu_s) = found.limits, found.spent
+    given, (wall_s, gpu_s) = reading.limits, reading.spent
     used = format_duration(wall_s) + (f" of {format_duration(given.wall_s)}" if given.wall_s else "")
-    tried = searched(found.trials)
+    tried = searched(reading.trials)
     gpu_hours = _clean(gpu_s) / 3600.0
     if gpu_hours > 0 and not given.gpu_hours:  # a limit has its own bar
         used += f" and {gpu_hours:.2f} GPU-hours"
@@ -56,16 +57,25 @@ def budget_view(found: StudyReading) -> BudgetView:
         for name, _, _, said, of in known
         if name in shares
     )
-    return BudgetView(used, limits, _ends(found, furthest, shares.get(furthest or "", 0.0)))
+    return BudgetView(used, limits, _ends(reading, furthest, shares.get(furthest or "", 0.0)))
 
 
-def _ends(found: StudyReading, furthest: str | None, share: float) -> str:
-    if found.study.status is StudyStatus.DONE or furthest is None:
+def go_on_command(reading: StudyReading, command: str) -> str:
+    """Returns the command that continues a study, from the one that began its last run: twice the budget if the study
+    has ended, else the same."""
+    wall_s = reading.limits.wall_s
+    if reading.study.status is not StudyStatus.DONE or not wall_s:
+        return command if " " in command else ""
+    return re.sub(r"(--budget[= ])\S+", rf"\g<1>{math.ceil(wall_s / 30.0)}m", command)
+
+
+def _ends(reading: StudyReading, furthest: str | None, share: float) -> str:
+    if reading.study.status is StudyStatus.DONE or furthest is None:
         return ""
     words = {"time": "the time limit", "GPU-hours": "the GPU-hours", "trials": "the number of trials"}[furthest]
     if share >= 1.0:
         return f"{words} {'are' if furthest == 'GPU-hours' else 'is'} used up"
-    wall_s = _clean(found.spent[0])
+    wall_s = _clean(reading.spent[0])
     left = wall_s * (1.0 - share) / share if share > 0 else math.inf
     when = f", in about {format_duration(left)} at this rate" if left < 1e9 else ""
     return f"{words} will end it{when}"

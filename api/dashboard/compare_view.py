@@ -47,37 +47,37 @@ class CompareView:
     """Trials to choose from: number, words, and whether it is compared."""
 
 
-def asked(query: Iterable[tuple[str, str]]) -> tuple[int, ...]:
+def trial_numbers(query: Iterable[tuple[str, str]]) -> tuple[int, ...]:
     """Returns the trial numbers in an address, each once; ignores other values and numbers beyond ``MOST`` + 1."""
     found = [int(v) for n, v in query if n == "trial" and v.isascii() and v.isdecimal() and len(v) < 10]
     return tuple(dict.fromkeys(found))[: MOST + 1]
 
 
-def compare_view(found: StudyReading, numbers: Sequence[int]) -> CompareView:
+def compare_view(reading: StudyReading, numbers: Sequence[int]) -> CompareView:
     """Compares the trials of ``numbers``, by default baseline and answer; names unknown numbers as the problem."""
-    best = best_of(found)
+    best = best_of(reading)
     numbers = numbers or ([0, best.number] if best is not None and best.number else [])
-    by_number = {t.number: t for t in found.trials}
+    by_number = {t.number: t for t in reading.trials}
     trials = [by_number[n] for n in numbers if n in by_number]
     problem = _problem(numbers, by_number)
     shown = [] if problem else trials
     names = differing(t.configuration for t in shown)
     every = {n for t in shown for n in t.configuration}
     return CompareView(
-        found=found,
+        found=reading,
         problem=problem,
-        verdicts=tuple(verdict(compare_trials(found, shown[0], t)) for t in shown[1:]),
-        columns=tuple((t, _without(found, t, numbers)) for t in shown),
+        verdicts=tuple(verdict(compare_trials(reading, shown[0], t)) for t in shown[1:]),
+        columns=tuple((t, _without(reading, t, numbers)) for t in shown),
         knobs=tuple((clean(n), tuple(knob_value(t.configuration.get(n), n) for t in shown)) for n in names),
-        figures=tuple((name, values) for name, values in _figures(found, shown) if len(set(values)) > 1),
+        figures=tuple((name, values) for name, values in _figures(reading, shown) if len(set(values)) > 1),
         alike=len(every) - len(names),
-        phases=_phases(found, shown),
-        choices=_choices(found, numbers),
+        phases=_phases(reading, shown),
+        choices=_choices(reading, numbers),
     )
 
 
-def _problem(numbers: Sequence[int], known: dict[int, Trial]) -> str:
-    unknown = [f"#{n}" for n in numbers if n not in known]
+def _problem(numbers: Sequence[int], by_number: dict[int, Trial]) -> str:
+    unknown = [f"#{n}" for n in numbers if n not in by_number]
     if unknown:
         return f"There is no trial {', '.join(unknown)} in this study."
     if not LEAST <= len(numbers) <= MOST:
@@ -85,18 +85,18 @@ def _problem(numbers: Sequence[int], known: dict[int, Trial]) -> str:
     return ""
 
 
-def _without(found: StudyReading, trial: Trial, numbers: Sequence[int]) -> str:
+def _without(reading: StudyReading, trial: Trial, numbers: Sequence[int]) -> str:
     rest = [n for n in numbers if n != trial.number]
-    return links.compare_page(found.study.id, rest) if len(rest) >= LEAST else ""
+    return links.compare_page(reading.study.id, rest) if len(rest) >= LEAST else ""
 
 
-def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[Line]:
+def _figures(reading: StudyReading, trials: Sequence[Trial]) -> list[Line]:
     rows: list[tuple[str, Callable[[Trial], str]]] = [
         ("outcome", outcome_word),
         ("tokens/hour", measured_words),
         (
-            "over the baseline" if found.reference == found.study.spec.baseline else "over the reference",
-            found.gain_words,
+            "over the baseline" if reading.reference == reading.study.spec.baseline else "over the reference",
+            reading.gain_words,
         ),
         ("speed cycles", lambda t: str(len(t.speed_cycles()))),
         ("took", lambda t: "-" if t.seconds is None else format_duration(t.seconds)),
@@ -107,30 +107,30 @@ def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[Line]:
         ("energy", lambda t: energy_words(trial_use(t)) or "-"),
         ("cause", lambda t: clean(t.outcome.sentence()) if t.outcome is not None and not t.outcome.ok else "-"),
     ]
-    pool = capacity_of(found.study.spec).pool
+    pool = capacity_of(reading.study.spec).pool
     seen = ordered(name for t in trials for name in by_phase(t, pool))
-    rows += [(f"peak in {name}", _peak_in(name, found)) for name in seen]
+    rows += [(f"peak in {name}", _peak_in(name, reading)) for name in seen]
     return [(name, tuple(words(t) for t in trials)) for name, words in rows]
 
 
-def _peak_in(name: str, found: StudyReading) -> Callable[[Trial], str]:
-    pool = capacity_of(found.study.spec).pool
+def _peak_in(name: str, reading: StudyReading) -> Callable[[Trial], str]:
+    pool = capacity_of(reading.study.spec).pool
     return lambda trial: known_size(by_phase(trial, pool).get(name))
 
 
-def _phases(found: StudyReading, trials: Sequence[Trial]) -> Chart | None:
+def _phases(reading: StudyReading, trials: Sequence[Trial]) -> Chart | None:
     measured = [t for t in trials if t.speed_cycles()]
     if not measured:
         return None
     bars = [Bar(f"#{t.number}", mean_phases(t.speed_cycles()), t.number) for t in measured]
-    return stacked("phases", "Seconds of a cycle, by phase", bars, links.trials_of(found.study.id), "")
+    return stacked("phases", "Seconds of a cycle, by phase", bars, links.trials_of(reading.study.id), "")
 
 
-def _choices(found: StudyReading, numbers: Sequence[int]) -> tuple[tuple[int, str, bool], ...]:
+def _choices(reading: StudyReading, numbers: Sequence[int]) -> tuple[tuple[int, str, bool], ...]:
     """Returns the trials to choose from: compared ones, the baseline, the answer, the fastest ones."""
-    best = best_of(found)
-    first = [0, *([best.number] if best is not None else []), *(t.number for t in found.best_first[:MOST_CHOICES])]
+    best = best_of(reading)
+    first = [0, *([best.number] if best is not None else []), *(t.number for t in reading.best_first[:MOST_CHOICES])]
     wanted = dict.fromkeys([*numbers, *first])
-    by_number = {t.number: t for t in found.trials}
+    by_number = {t.number: t for t in reading.trials}
     shown = [by_number[n] for n in wanted if n in by_number]
     return tuple((t.number, f"{measured_words(t)}, {outcome_word(t)}", t.number in numbers) for t in shown)

@@ -28,9 +28,9 @@ class Copy:
     text: str
 
 
-def text_of(written: str) -> str:
+def text_of(raw: str) -> str:
     """Cleans a text line by line of characters that could mislead a reader's eye or terminal."""
-    return "\n".join(clean_line(line) for line in written.split("\n"))
+    return "\n".join(clean_line(line) for line in raw.split("\n"))
 
 
 def copies(

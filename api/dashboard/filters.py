@@ -27,6 +27,8 @@ class TrialFilter:
     outcome: str = ""
     kind: str = ""
     knobs: tuple[tuple[str, str], ...] = ()
+    columns: tuple[str, ...] = ()
+    """Knobs that are columns; empty: those that differ."""
     sort: str = "speed"
     page: int = 1
 
@@ -37,11 +39,13 @@ class TrialFilter:
         given = [(name, value) for name, value in cut if value]
         plain = dict(given)
         knobs = {n.removeprefix(KNOB): v for n, v in given if n.startswith(KNOB)}
+        columns = dict.fromkeys(value for name, value in given if name == "column")
         page = plain.get("page", "1")
         return cls(
             outcome=plain.get("outcome", ""),
             kind=plain.get("kind", ""),
             knobs=tuple(sorted(knobs.items()))[:MOST_KNOBS],
+            columns=tuple(columns)[:MOST_KNOBS],
             sort=plain["sort"] if plain.get("sort") in SORTS else "speed",
             page=min(LAST_PAGE, max(1, int(page))) if page.isdecimal() and len(page) < 9 else 1,
         )
@@ -50,9 +54,10 @@ class TrialFilter:
         """Returns the filter as the query of an address, without defaults."""
         parts = [("outcome", self.outcome), ("kind", self.kind)]
         parts += [(KNOB + name, value) for name, value in self.knobs]
+        parts += [("column", name) for name in self.columns]
         parts += [
             ("sort", self.sort if self.sort != "speed" else ""),
-            ("page", str(self.page) if self.page > 1 else ""),
+            ("page", str(self.page if self.page > 1 else "")),
         ]
         return tuple((name, value) for name, value in parts if value)
 
@@ -89,15 +94,15 @@ class TrialsPage:
     pages: int
 
 
-def listed(found: StudyReading, wanted: TrialFilter, most: int = PAGE) -> TrialsPage:
+def trials_page(reading: StudyReading, selection: TrialFilter, most: int = PAGE) -> TrialsPage:
     """Returns the requested page of ``most`` trials, or the last one if there are fewer."""
-    trials: Sequence[Trial] = found.best_first
-    if wanted.sort != "speed":
-        trials = sorted(trials, key=SORTS[wanted.sort][1])
-    if wanted.narrow:
-        trials = [t for t in trials if wanted.takes(t)]
+    trials: Sequence[Trial] = reading.best_first
+    if selection.sort != "speed":
+        trials = sorted(trials, key=SORTS[selection.sort][1])
+    if selection.narrow:
+        trials = [t for t in trials if selection.takes(t)]
     pages = max(1, -(-len(trials) // most))
-    page = min(wanted.page, pages)
+    page = min(selection.page, pages)
     return TrialsPage(tuple(trials[(page - 1) * most : page * most]), len(trials), page, pages)
 
 
@@ -114,21 +119,21 @@ class Menu:
     """True if there are too many values to choose from: the user writes a value or a range."""
 
 
-def menus(found: StudyReading, wanted: TrialFilter) -> tuple[Menu, ...]:
+def menus(reading: StudyReading, selection: TrialFilter) -> tuple[Menu, ...]:
     """Returns the menus of outcome, kind, order, and each knob that differs between trials."""
     made = [
-        _menu("outcome", "outcome", sorted({outcome_word(t) for t in found.trials}), wanted.outcome),
-        _menu("kind", "kind", sorted({t.kind.value for t in found.trials}), wanted.kind),
+        _menu("outcome", "outcome", sorted({outcome_word(t) for t in reading.trials}), selection.outcome),
+        _menu("kind", "kind", sorted({t.kind.value for t in reading.trials}), selection.kind),
     ]
-    chosen = dict(wanted.knobs)
-    for name in in_order({*found.differing, *chosen}):
-        values = found.values_of(name) if name in found.differing else ()
+    chosen = dict(selection.knobs)
+    for name in in_order({*reading.differing, *chosen}):
+        values = reading.values_of(name) if name in reading.differing else ()
         wanted_value = chosen.get(name, "")
         if len(values) <= MOST_VALUES:
             made.append(_menu(KNOB + name, name, values, wanted_value))
         else:
             made.append(Menu(KNOB + name, name, ((wanted_value, wanted_value, True),), free=True))
-    order = tuple((key, words, key == wanted.sort) for key, (words, _) in SORTS.items())
+    order = tuple((key, words, key == selection.sort) for key, (words, _) in SORTS.items())
     return (*made, Menu("sort", "order", order))
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from api.dashboard import copies, links, studies_view, trials_view
+from api.dashboard import copies, links, trials_view
 from autotune.charts import card
 from autotune.documents.study import timestamp
-from autotune.insights import feasibility, standings
+from autotune.insights import feasibility, standings, why
 from autotune.recommendation import places
 from autotune.wording import numbers, sentences, text
 
@@ -19,13 +19,13 @@ WORDS = {
     function.__name__: function
     for function in (
         *(card.gain_bar, card.phase_bars, copies.launcher_words, copies.prompt_words, links.trial_page),
-        *(studies_view.name_of, studies_view.sure_word),
-        *(trials_view.changed_words, trials_view.marked_speed, trials_view.tone),
+        *(trials_view.name_of, trials_view.sure_word, trials_view.changed_words, trials_view.marked_speed),
+        trials_view.tone,
         *(sentences.evidence_words, sentences.lengths_words, sentences.memory_words, sentences.row_gain_words),
         *(sentences.gain_figure, sentences.measured_words, sentences.model_name, sentences.phase_words),
         *(numbers.format_duration, numbers.rate, numbers.signed_percent, standings.count, standings.outcome_word),
         *(sentences.speed_words, text.brief, text.changes, text.clean, text.knob_value),
-        *(feasibility.advice, places.busy_words, places.idle_words, timestamp),
+        *(feasibility.advice, why.range_words, places.busy_words, places.idle_words, timestamp),
     )
 }
 """Functions that templates may call; text from outside the program goes through one of them, which cleans it."""
@@ -46,5 +46,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(WORDS)
+    environment.globals.update(WORDS, control=False)
     return environment

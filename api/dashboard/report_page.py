@@ -7,9 +7,11 @@ from pathlib import Path
 from api.dashboard.answer_view import answer_page
 from api.dashboard.render import render
 from api.dashboard.study_view import study_view
+from api.dashboard.timeline import timeline_chart
 from api.dashboard.trials_view import trial_table
 from api.dashboard.why_view import WhyQuery, why_view
 from autotune.charts.assets import STYLE
+from autotune.charts.chart import nowhere
 from autotune.charts.history import history
 from autotune.charts.svg import Svg
 from autotune.recommendation.reading import StudyReading
@@ -18,15 +20,16 @@ MOST_TRIALS = 1000
 PAGE_STYLE = Path(__file__).parent / "assets" / "page.css"
 
 
-def report_page(found: StudyReading) -> str:
+def report_page(reading: StudyReading) -> str:
     """Returns the whole file; the same study always gives the same text."""
-    rows = () if found.recommendation is None else found.recommendation.rows
+    charts = history(reading.trials, reading.study.spec), timeline_chart((), {}, nowhere)
+    rows = () if reading.recommendation is None else reading.recommendation.rows
     style = Svg(PAGE_STYLE.read_text(encoding="utf-8") + STYLE.read_text(encoding="utf-8"))
     return render(
         "report.html",
         style=style,
-        study=study_view(found, {}, drawn=history(found.trials, found.study.spec)),
-        trials=trial_table(found, most=MOST_TRIALS),
-        answer=answer_page(found, ["a report holds no files"] * len(rows)),
-        why=why_view(found, WhyQuery(), linked=False),
+        study=study_view(reading, {}, charts=charts),
+        trials=trial_table(reading, most=MOST_TRIALS),
+        answer=answer_page(reading, ["a report holds no files"] * len(rows)),
+        why=why_view(reading, WhyQuery(), linked=False),
     ).decode()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from api.annotations import Annotation
 from api.dashboard import links
 from api.dashboard.answer_view import AnswerView, answer_view, first_shares
-from api.dashboard.budget_view import BudgetView, budget_view
+from api.dashboard.budget_view import BudgetView, budget_view, go_on_command
 from api.dashboard.filters import TrialFilter
-from api.dashboard.studies_view import name_of
-from api.dashboard.trials_view import TrialTable, failures, trial_table
+from api.dashboard.timeline import timeline_chart
+from api.dashboard.trials_view import TrialTable, failures, name_of, trial_table
 from autotune.charts.chart import Chart
 from autotune.charts.history import history
 from autotune.documents.study import timestamp
@@ -37,48 +39,61 @@ class StudyView:
     answer: AnswerView | None
     knobs: tuple[str, ...]
     history: Chart
+    timeline: Chart
     trials: TrialTable
     failures: tuple[Trial, ...]
+    command: str
+    """Command that continues the study; empty if it was not stored."""
     setup: tuple[tuple[str, str], ...]
     baseline: tuple[tuple[str, str], ...]
 
 
-def history_chart(found: StudyReading) -> Chart:
-    """Draws every trial of the study; equal as long as ``found.progress`` is."""
-    return history(found.trials, found.study.spec, links.trials_of(found.study.id))
+def study_charts(reading: StudyReading, places: Mapping[int, str]) -> tuple[Chart, Chart]:
+    """Draws history and timeline of the study; ``places`` has the place of each trial by its number."""
+    href = links.trials_of(reading.study.id)
+    return history(reading.trials, reading.study.spec, href), timeline_chart(reading.trials, places, href)
 
 
 def study_view(
-    found: StudyReading, lives: Lives, wanted: TrialFilter | None = None, drawn: Chart | None = None
+    reading: StudyReading,
+    lives: Lives,
+    selection: TrialFilter | None = None,
+    charts: Sequence[Chart] = (),
+    notes: Mapping[int | None, Annotation] | None = None,
+    command: str = "",
 ) -> StudyView:
     """Returns the content of a study's page.
 
     Args:
-        wanted: filter of the table; by default the best trials.
-        drawn: an existing ``history_chart`` of the study.
+        selection: filter of the table; by default the best trials.
+        charts: existing ``study_charts`` of the study.
+        command: command that began its last run.
     """
-    study, spec = found.study, found.study.spec
-    name, row, places = name_of(found), found.first_row, {place.trial: place for place in found.places[::-1]}
+    study, spec = reading.study, reading.study.spec
+    name, row, places = name_of(reading), reading.first_row, {place.trial: place for place in reading.places[::-1]}
+    charts = charts or study_charts(reading, {})
     gain = "" if row is None or row.gain is None else gain_figure(row.gain)
     return StudyView(
-        found=found,
+        found=reading,
         title=f"{gain} · {name}" if gain else name,
-        subtitle=f"{model_name(spec.workload.model)} · {clean(spec.framework)} · {found.machine}",
+        subtitle=f"{model_name(spec.workload.model)} · {clean(spec.framework)} · {reading.machine}",
         begun=timestamp(study.created_at) or "",
-        budget=budget_view(found),
-        running=tuple((t, places.get(t.number), lives.get(t.number)) for t in found.running),
-        answer=None if found.recommendation is None else answer_view(found),
-        knobs=tuple(map(clean, shares_lines(first_shares(found)))),
-        history=drawn or history_chart(found),
-        trials=trial_table(found, wanted),
-        failures=failures(found),
-        setup=_setup(found),
+        budget=budget_view(reading),
+        running=tuple((t, places.get(t.number), lives.get(t.number)) for t in reading.running),
+        answer=None if reading.recommendation is None else answer_view(reading),
+        knobs=tuple(map(clean, shares_lines(first_shares(reading)))),
+        history=charts[0],
+        timeline=charts[1],
+        trials=trial_table(reading, selection, notes=notes),
+        failures=failures(reading),
+        command=go_on_command(reading, command),
+        setup=_setup(reading),
         baseline=tuple((clean(n), knob_value(spec.baseline[n], n)) for n in in_order(spec.baseline)),
     )
 
 
-def _setup(found: StudyReading) -> tuple[tuple[str, str], ...]:
-    spec = found.study.spec
+def _setup(reading: StudyReading) -> tuple[tuple[str, str], ...]:
+    spec = reading.study.spec
     protocol = spec.protocol
     facts = [
         ("model", clean(spec.workload.model)),
@@ -91,8 +106,8 @@ def _setup(found: StudyReading) -> tuple[tuple[str, str], ...]:
         ("sampler", f"{clean(spec.sampler)}, seed {spec.seed}"),
         ("interpreter", clean(spec.python) or "-"),
     ]
-    if found.fingerprint is not None:
-        software = found.fingerprint.software
+    if reading.fingerprint is not None:
+        software = reading.fingerprint.software
         facts.append(("software", ", ".join(clean(f"{n} {software[n]}") for n in sorted(software))))
-        facts.append(("fingerprint", found.fingerprint.digest[:16]))
+        facts.append(("fingerprint", reading.fingerprint.digest[:16]))
     return tuple(facts)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from api.dashboard import links
 from api.dashboard.copies import Copy, archive_name, copies, export_command
-from api.dashboard.log_tail import LogTail
 from api.dashboard.why_view import capacity_of
+from api.logs import LogTail
 from autotune.charts.chart import Chart
 from autotune.charts.memory_time import over_time
 from autotune.charts.phase_bars import by_cycle
@@ -54,7 +54,7 @@ class TrialView:
 
 
 def trial_view(
-    found: StudyReading,
+    reading: StudyReading,
     trial: Trial,
     life: Life | None,
     logs: Sequence[LogTail],
@@ -64,14 +64,14 @@ def trial_view(
     timeline: MemoryTimeline | None = None,
 ) -> TrialView:
     """Returns the content of a trial's page; ``exported`` is of its configuration, the rest of its last attempt."""
-    spec, outcome = found.study.spec, trial.outcome
+    spec, outcome = reading.study.spec, trial.outcome
     capacity = capacity_of(spec)
-    best = best_of(found)
+    best = best_of(reading)
     failed = outcome is not None and not outcome.ok
-    export, name = export_command(found.study, trial=trial.number), archive_name(found.study, trial=trial.number)
+    export, name = export_command(reading.study, trial=trial.number), archive_name(reading.study, trial=trial.number)
     return TrialView(
         life=life,
-        facts=_facts(found, trial, place_of(notes)),
+        facts=_facts(reading, trial, place_of(notes)),
         cause=clean(outcome.sentence()) if outcome is not None and failed else "",
         knobs=_knobs(trial.configuration, spec.baseline),
         cycles=by_cycle(trial),
@@ -81,15 +81,15 @@ def trial_view(
         logs=tuple(logs),
         files=_files(folder) if trial.attempt else (),
         exported=exported,
-        copies=copies(found.study, trial.configuration, exported, export, name),
-        compare=links.compare_page(found.study.id, _beside(found, trial, best)),
+        copies=copies(reading.study, trial.configuration, exported, export, name),
+        compare=links.compare_page(reading.study.id, _comparable(reading, trial, best)),
     )
 
 
-def best_of(found: StudyReading) -> Trial | None:
+def best_of(reading: StudyReading) -> Trial | None:
     """Returns the first trial that measured the first answer's configuration."""
-    wanted = None if found.first_row is None else found.first_row.configuration
-    return next((t for t in found.trials if t.configuration == wanted and t.feasible), None)
+    wanted = None if reading.first_row is None else reading.first_row.configuration
+    return next((t for t in reading.trials if t.configuration == wanted and t.feasible), None)
 
 
 def _knobs(configuration: Configuration, baseline: Configuration) -> tuple[str, ...]:
@@ -98,8 +98,8 @@ def _knobs(configuration: Configuration, baseline: Configuration) -> tuple[str, 
     return tuple(sorted(names, key=lambda n: configuration.get(n) == baseline.get(n)))
 
 
-def _facts(found: StudyReading, trial: Trial, place: TrialPlace) -> tuple[tuple[str, str], ...]:
-    spec = found.study.spec
+def _facts(reading: StudyReading, trial: Trial, place: TrialPlace) -> tuple[tuple[str, str], ...]:
+    spec = reading.study.spec
     host, device = trial.host_peak, trial.device_peak
     facts = [
         ("state", trial.state.value.lower()),
@@ -112,7 +112,7 @@ def _facts(found: StudyReading, trial: Trial, place: TrialPlace) -> tuple[tuple[
         ("worst case", "passed" if trial.worst_case_passed else "not passed"),
         ("speed cycles", str(len(trial.speed_cycles()))),
         ("bound by", clean(limit_sentence(trial, spec.memory_limit, spec.resources.device_memory))),
-        ("speed", clean(speed_sentence(trial, roof_of(found.study, found.fingerprint)))),
+        ("speed", clean(speed_sentence(trial, roof_of(reading.study, reading.fingerprint)))),
         ("energy", energy_words(trial_use(trial))),
         ("host peak", format_size(host) if host is not None else ""),
         ("GPU peak", format_size(device) if device is not None else ""),
@@ -145,6 +145,6 @@ def _files(folder: Path) -> tuple[tuple[str, str], ...]:
     return tuple((name, clean(path)) for name, path in named if path.is_file())
 
 
-def _beside(found: StudyReading, trial: Trial, best: Trial | None) -> list[int]:
+def _comparable(reading: StudyReading, trial: Trial, best: Trial | None) -> list[int]:
     others = [0, *([best.number] if best is not None else [])]
-    return sorted({trial.number, *others} & {t.number for t in found.trials})
+    return sorted({trial.number, *others} & {t.number for t in reading.trials})

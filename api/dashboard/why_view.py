@@ -18,7 +18,10 @@ from autotune.charts.scatter import memory_front
 from autotune.domain import Pool, StudySpec, Trial, TrialState
 from autotune.domain.differences import DERIVED
 from autotune.forecast import untried_pairs
+from autotune.forecast.explain import explain
+from autotune.insights.why import Why, ruled_words
 from autotune.recommendation.reading import StudyReading
+from autotune.statistics.knob_shares import KnobShares
 from autotune.wording.text import clean
 
 
@@ -53,6 +56,10 @@ class WhyView:
     knobs: Chart
     front: Chart
     peaks: Chart
+    shares: KnobShares | None
+    """Contribution of each knob that the first answer changes."""
+    ruled_out: tuple[str, ...]
+    """Sentences on the configurations that are not the answer, each with its reason and count."""
 
 
 PredictPairs = Callable[[StudySpec, Sequence[Trial], tuple[str, str]], Mapping[Pair, Cell]]
@@ -62,27 +69,30 @@ PredictPeaks = Callable[[StudySpec, Sequence[Trial]], Sequence[PredictedPeak]]
 
 
 def why_view(
-    found: StudyReading,
+    reading: StudyReading,
     query: WhyQuery,
     *,
     linked: bool = True,
     predict_pairs: PredictPairs = untried_pairs.predict_pairs,
     predict_peaks: PredictPeaks = untried_pairs.predict_peaks,
+    reasons: Callable[[StudyReading], Why | None] = explain,
 ) -> WhyView:
     """Returns the content of the page; without links for a file that has no server."""
-    study, trials, baseline = found.study, found.trials, found.study.spec.baseline
+    study, trials, baseline = reading.study, reading.trials, reading.study.spec.baseline
     href = links.trials_of(study.id) if linked else nowhere
     capacity = capacity_of(study.spec)
-    query = settled(found, query)
+    query, shares, why = settled(reading, query), first_shares(reading), reasons(reading)
     return WhyView(
-        found=found,
+        found=reading,
         asked=query,
         phases=by_trial(trials, baseline, href),
         memory=memory(trials, baseline, capacity, href),
-        fits=_fits(found, query, linked, predict_pairs),
-        knobs=knob_chart(first_shares(found)),
+        fits=_fits(reading, query, linked, predict_pairs),
+        knobs=knob_chart(shares),
         front=memory_front(trials, capacity.pool, href),
         peaks=predicted_peaks(predict_peaks(study.spec, trials), capacity.pool, href),
+        shares=shares,
+        ruled_out=() if why is None else tuple(clean(ruled_words(ruled)) for ruled in why.ruled_out),
     )
 
 
@@ -93,12 +103,12 @@ def capacity_of(spec: StudySpec) -> Capacity:
     return Capacity(Pool.HOST, spec.memory_limit)
 
 
-def settled(found: StudyReading, query: WhyQuery) -> WhyQuery:
+def settled(reading: StudyReading, query: WhyQuery) -> WhyQuery:
     """Returns ``query`` with two knobs of this study for the map."""
-    names = [n for n in found.differing if n not in DERIVED] or list(found.differing)
-    by_failure = sorted(names, key=lambda n: (-_failing_values(found.trials, n), names.index(n)))
-    x = query.x if query.x in found.differing else next((n for n in by_failure if n != query.y), "")
-    y = query.y if query.y in found.differing else next((n for n in by_failure if n != x), "")
+    names = [n for n in reading.differing if n not in DERIVED] or list(reading.differing)
+    by_failure = sorted(names, key=lambda n: (-_failing_values(reading.trials, n), names.index(n)))
+    x = query.x if query.x in reading.differing else next((n for n in by_failure if n != query.y), "")
+    y = query.y if query.y in reading.differing else next((n for n in by_failure if n != x), "")
     return WhyQuery(x, y)
 
 
@@ -109,11 +119,11 @@ def _failing_values(trials: Sequence[Trial], knob: str) -> int:
     return len(failed) + len(every) if len(every) <= MOST_VALUES else 0
 
 
-def _fits(found: StudyReading, query: WhyQuery, linked: bool, predict_pairs: PredictPairs) -> Chart:
-    spec, knobs = found.study.spec, (query.x, query.y)
-    known = predict_pairs(spec, found.trials, knobs) if all(knobs) else {}
+def _fits(reading: StudyReading, query: WhyQuery, linked: bool, predict_pairs: PredictPairs) -> Chart:
+    spec, knobs = reading.study.spec, (query.x, query.y)
+    known = predict_pairs(spec, reading.trials, knobs) if all(knobs) else {}
 
     def href(across: str, up: str) -> str:
-        return links.study_page(found.study.id, [(KNOB + knobs[0], across), (KNOB + knobs[1], up)]) + "#trials"
+        return links.study_page(reading.study.id, [(KNOB + knobs[0], across), (KNOB + knobs[1], up)]) + "#trials"
 
-    return feasibility_map(found.trials, knobs, untried_pairs.space_of(spec), known, href if linked else None)
+    return feasibility_map(reading.trials, knobs, untried_pairs.space_of(spec), known, href if linked else None)

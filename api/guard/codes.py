@@ -49,9 +49,9 @@ class Codes:
         half = LENGTH // 2
         self._tell(f"{code[:half]}-{code[half:]}")
 
-    def spend(self, given: str) -> bool:
-        """Tells whether ``given`` is the valid code, compared in constant time, and if so makes the code invalid."""
-        plain = given[:_LONGEST].upper().translate(_READ_AS)
+    def spend(self, typed: str) -> bool:
+        """Tells whether ``typed`` is the valid code, compared in constant time, and if so makes the code invalid."""
+        plain = typed[:_LONGEST].upper().translate(_READ_AS)
         with self._lock:
             code = self._holding()
             same = hmac.compare_digest(plain.encode("utf-8", "replace"), (code or "-" * LENGTH).encode())

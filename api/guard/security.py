@@ -90,9 +90,9 @@ class Access:
             return True
         return _same(_cookie_of(headers.get("cookie", "")), self.cookie())
 
-    def is_token(self, given: str) -> bool:
-        """Tells whether ``given`` is the token, in constant time."""
-        return self.token is not None and _same(given, self.token)
+    def is_token(self, candidate: str) -> bool:
+        """Tells whether ``candidate`` is the token, in constant time."""
+        return self.token is not None and _same(candidate, self.token)
 
     def cookie(self) -> str:
         """Returns the cookie's value, which proves the token without revealing it and differs for every token."""
@@ -238,8 +238,8 @@ def _cookie_of(header: str) -> str:
     return morsel.value if morsel is not None else ""
 
 
-def _same(given: str, expected: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode("utf-8", "replace"))
+def _same(candidate: str, expected: str) -> bool:
+    return hmac.compare_digest(candidate.encode("utf-8", "replace"), expected.encode("utf-8", "replace"))
 
 
 class SlowReaderError(OSError):

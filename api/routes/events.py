@@ -129,28 +129,19 @@ def ask_tuner(studies: StudiesDep, study_id: StudyId, asking: Asking) -> Respons
 
     The request is stored as an event of the study, with its time and origin.
     """
-    store = studies.store(study_id)
-    refused = _refused(store, study_id, asking)
-    if refused is not None:
-        return refused
-    about = f" trial {asking.trial}" if asking.trial is not None else ""
-    event = Event(
-        kind=asking.action.event_kind,
-        message=f"{asking.action.value}{about} was asked for through the API",
-        data={"by": "api"},
-        trial=asking.trial,
-        at=time.time(),
-    )
-    return Response(dumps({"event": event_json(store.add_event(study_id, event))}), 202, media_type=JSON)
-
-
-def _refused(store: Store, study_id: int, asking: Asking) -> Response | None:
-    """Returns the refusal of a request; ``None`` if it is accepted."""
     if (asking.action is Action.RETRY) is (asking.trial is None):
         need: dict[str, Any] = {"field": "body.trial", "message": "goes with `retry`, and with nothing else"}
         return problem(422, f"{need['field']}: {need['message']}", errors=[need])
-    if asking.trial is not None and not store.trial(study_id, asking.trial).state.is_finished:
-        return problem(409, f"trial {asking.trial} has not ended; only a finished trial can be run again")
-    if not store.is_locked(study_id):  # the only word for it that survives a tuner that was killed
-        return problem(409, f"no tuner runs study {study_id}; `autotune start` and `autotune retry` do")
-    return None
+    event = send_request(studies.store(study_id), study_id, asking.action, asking.trial)
+    return Response(dumps({"event": event_json(event)}), 202, media_type=JSON)
+
+
+def send_request(store: Store, study_id: int, action: Action, trial: int | None = None) -> Event:
+    """Stores a request to the tuner of a study. Raises ``HTTPException`` (409) if it cannot be met."""
+    if trial is not None and not store.trial(study_id, trial).state.is_finished:
+        raise HTTPException(409, f"trial {trial} has not ended; only a finished trial can be run again")
+    if not store.is_locked(study_id):  # a lock ends with its tuner, even one that was killed
+        raise HTTPException(409, f"no tuner runs study {study_id}; `autotune start` and `autotune retry` do")
+    about = f" trial {trial}" if trial is not None else ""
+    message = f"{action.value}{about} was asked for through the API"
+    return store.add_event(study_id, Event(action.event_kind, message, {"by": "api"}, trial=trial, at=time.time()))

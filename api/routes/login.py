@@ -30,7 +30,7 @@ async def form(access: AccessDep, codes: CodesDep) -> Response:
 @router.post("/login")
 async def enter(request: Request, access: AccessDep, codes: CodesDep, throttle: ThrottleDep) -> Response:
     """Sets a cookie that no script can read and no other site can send, if the code is right."""
-    given, host = _given(await request.body()), host_of(request.scope)
+    given, host = _code_of(await request.body()), host_of(request.scope)
     if access.token is None:
         return Response(status_code=303, headers={"Location": "/"})
     wait_s = throttle.wait_s(host)
@@ -51,7 +51,7 @@ def _page(problem: str, status: int, headers: dict[str, str] | None = None) -> R
     return Response(body, status, headers=headers, media_type=HTML)
 
 
-def _given(body: bytes) -> str:
+def _code_of(body: bytes) -> str:
     try:
         fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=4)
     except ValueError:

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from urllib.parse import parse_qs
 
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
+from starlette.exceptions import HTTPException
 
+from api.annotations import annotate, annotations_of
 from api.cache import StudyCache, progress
 from api.dashboard import asset_names
-from api.dashboard.filters import TrialFilter
+from api.dashboard.filters import TrialFilter, trials_page
 from api.dashboard.render import render
-from api.dashboard.study_view import history_chart, study_view
+from api.dashboard.study_view import study_charts, study_view
+from api.dashboard.timeline import MOST_TRIALS
 from api.deps import StudiesDep, StudyId
 from api.responses import HTML, conditional
+from api.routes.events import send_request
+from api.trials_csv import trials_csv
 from autotune.charts.assets import STYLE
+from autotune.charts.chart import Chart
+from autotune.domain.places import place_of
 from autotune.errors import NotFoundError
+from autotune.recommendation.reading import last_event
+from autotune.study.control import Action
+from autotune.wording.text import clean
 
 router = APIRouter(include_in_schema=False)
 
@@ -35,23 +48,64 @@ def all_studies(request: Request, studies: StudiesDep) -> Response:
     def build() -> bytes:
         return render("studies.html", studies=found, hidden=len(every) - len(found))
 
-    return conditional(request, studies.kept(key, build), HTML)
+    return conditional(request, studies.cached(key, build), HTML)
 
 
 @router.get("/studies/{study_id}")
 def one_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Shows a study, live; the address's query filters its trials."""
     wanted = TrialFilter.of(request.query_params.multi_items())
-    return conditional(request, study_page(studies, study_id, wanted), HTML)
+    return conditional(request, study_page(studies, study_id, wanted, request.app.state.allow_control), HTML)
 
 
-def study_page(studies: StudyCache, study_id: int, wanted: TrialFilter) -> bytes:
-    """Renders the page of a study; cached until the study is read anew. Raises ``NotFoundError`` or ``StoreError``."""
+def study_page(studies: StudyCache, study_id: int, selection: TrialFilter, control: bool = False) -> bytes:
+    """Renders the page of a study, with buttons if readers have ``control``; cached until the study is read anew.
+    Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
     lives = studies.lives(found)
-    drawn = studies.kept(("history", progress(found)), lambda: history_chart(found))
-    key = ("study", study_id, found.study.revision, found.alive, tuple(lives.items()), wanted)
-    return studies.kept(key, lambda: render("study.html", study=study_view(found, lives, wanted, drawn)))
+    notes = annotations_of(studies, study_id)
+
+    def draw() -> Sequence[Chart]:
+        return study_charts(
+            found, {t.number: place_of(studies.notes(found, t)).short for t in found.trials[-MOST_TRIALS:]}
+        )
+
+    def build() -> bytes:
+        drawn = studies.cached(("study charts", progress(found)), draw)
+        session = last_event(studies.store(study_id), found.study, "session_started")
+        command = "" if session is None else clean(session.data.get("command", ""))
+        view = study_view(found, lives, selection, drawn, notes, command)
+        return render("study.html", study=view, control=control)
+
+    key = ("study", study_id, found.study.revision, found.alive, tuple(lives.items()), selection)
+    return studies.cached(key, build)
+
+
+@router.get("/studies/{study_id}/trials.csv")
+def download(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
+    """Returns the trials that pass the filter of the address, as a CSV file."""
+    found, wanted = studies.snapshot(study_id), TrialFilter.of(request.query_params.multi_items())
+    shown = trials_page(found, wanted.on(1), len(found.trials) or 1).shown
+    headers = {"Content-Disposition": f'attachment; filename="study-{study_id}.csv"'}
+    return conditional(request, trials_csv(found, shown, annotations_of(studies, study_id)), "text/csv", headers)
+
+
+@router.post("/studies/{study_id}/control")
+async def control(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
+    """Sends a request to the tuner, or stores a note, and shows the page again; as ``/api/v1/.../requests``."""
+    if not request.app.state.allow_control:
+        raise HTTPException(403, "this server only reads; `autotune serve --allow-control` with a token does more")
+    given = {n: values[-1] for n, values in parse_qs((await request.body()).decode("utf-8", "replace")).items()}
+    trial = int(given["trial"]) if given.get("trial", "").isdecimal() and len(given["trial"]) < 10 else None
+    action = given.get("action", "")
+    if action == "annotate":
+        await run_sync(annotate, studies, study_id, trial, given.get("note", ""), given.get("tags", ""))
+    elif action in set(Action) and (action == Action.RETRY) is (trial is not None):
+        await run_sync(lambda: send_request(studies.store(study_id), study_id, Action(action), trial))
+    else:
+        raise HTTPException(400, "there is no such action")
+    back = f"/studies/{study_id}" if trial is None else f"/studies/{study_id}/trials/{trial}"
+    return Response(status_code=303, headers={"Location": back})
 
 
 @router.get("/docs")

@@ -1,27 +1,30 @@
-"""The recommendation of a study, as JSON or as the framework's own configuration file."""
+"""The recommendation of a study: as JSON, as the framework's own file, or as all files of ``autotune export``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from api.cache import StudyCache, settled
-from api.deps import Parameters, StudiesDep, StudyId
+from api.dashboard.copies import files_of
+from api.deps import LARGEST_ID, Parameters, StudiesDep, StudyId
 from api.errors import problem
 from api.responses import JSON, conditional, dumps
-from api.schemas.answers import Answer
+from api.schemas.answers import Answer, Export
 from api.schemas.examples import example
-from api.schemas.problems import problems
+from api.schemas.problems import described, problems
+from autotune.documents.recommendation import row_json
+from autotune.documents.study import plain
 from autotune.errors import UsageError
 from autotune.forecast.explain import explain
 from autotune.frameworks import framework_named
 from autotune.insights.why import why_json
 from autotune.recommendation.current import answer_document
-from autotune.recommendation.export import ExportChoice, build
+from autotune.recommendation.export import ExportChoice, Exported, build, native_sentence, seam_sentence
 from autotune.recommendation.reading import StudyReading
 from autotune.wording.text import clean
 from search_spaces.frameworks import SHORT
@@ -77,13 +80,13 @@ def get_recommendation(
     """
     found = studies.snapshot(study_id)
     if query.format is Format.JSON:
-        body = studies.kept(("recommendation", settled(found)), lambda: _document(found))
+        body = studies.cached(("recommendation", settled(found)), lambda: _document(found))
         return conditional(request, body, JSON)
     own = SHORT.get(found.study.spec.framework, found.study.spec.framework)
     if query.format.value != own:
         return problem(409, f"study {study_id} is of {clean(own)}, not of {query.format.value}")
     try:
-        body = studies.kept(("file", settled(found), request.url.query), lambda: _file(studies, found, query))
+        body = studies.cached(("file", settled(found), request.url.query), lambda: _file(studies, found, query))
     except UsageError as error:
         return problem(409, str(error))
     names = framework_named(own).names
@@ -92,14 +95,14 @@ def get_recommendation(
     return conditional(request, body, kind, {"Content-Disposition": f'attachment; filename="{file}"'})
 
 
-def _document(found: StudyReading) -> bytes:
-    why = explain(found)
-    return dumps({**answer_document(found), "why": why_json(why)})
+def _document(reading: StudyReading) -> bytes:
+    why = explain(reading)
+    return dumps({**answer_document(reading), "why": why_json(why)})
 
 
-def _file(studies: StudyCache, found: StudyReading, query: RecommendationQuery) -> bytes:
+def _file(studies: StudyCache, reading: StudyReading, query: RecommendationQuery) -> bytes:
     choice = ExportChoice(row=query.row, native_only=query.native_only)
-    made = build(found, choice, studies.store(found.study.id))
+    made = build(reading, choice, studies.store(reading.study.id))
     names, files = made.framework.names, made.export.files
     main = names.config if names.config in files else names.run
     beside = sorted(name for name in files if name not in {main, *names.launching})
@@ -111,3 +114,56 @@ def _headed(text: str, lines: Sequence[str]) -> str:
     """Inserts ``lines`` at the start of ``text``, after the line that names a script's interpreter."""
     first, _, rest = text.partition("\n")
     return "\n".join([first, *lines, rest] if first.startswith("#!") else [*lines, text])
+
+
+PROMPTS = "prompts/train.jsonl"
+
+
+class ExportQuery(Parameters):
+    """Query that selects a configuration to export."""
+
+    row: int = Field(1, ge=1, le=2, description="1 learns as the baseline does, 2 with what you permitted.")
+    trial: int | None = Field(None, ge=0, le=LARGEST_ID, description="The configuration of this trial instead.")
+    native_only: bool = Field(False, description="The best that the framework's own settings reproduce.")
+
+
+@router.get("/studies/{study_id}/export", **described("exportFiles", Export, 404, 409))
+def export_files(
+    request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[ExportQuery, Query()]
+) -> Response:
+    """Returns the files of a configuration and the command that trains with them, as `autotune export` writes them.
+
+    The prompts are not sent: they are the user's data, and stay where the study ran. 409: there is nothing to export.
+    """
+    found = studies.snapshot(study_id)
+    if query.trial is not None and query.native_only:
+        field = {"field": "query.native_only", "message": "cannot choose another configuration than that of `trial`"}
+        return problem(422, f"{field['field']}: {field['message']}", errors=[field])
+    choice = ExportChoice(row=query.row, trial=query.trial, native_only=query.native_only)
+    made = studies.cached(("files", settled(found), choice), lambda: studies.exported(found, choice))
+    if isinstance(made, str):
+        return problem(409, made)
+    return conditional(request, dumps(_export_document(found, made)), JSON)
+
+
+def _export_document(reading: StudyReading, exported: Exported) -> dict[str, Any]:
+    export = exported.export
+    files = files_of(reading.study, exported).items()
+    seam = seam_sentence(exported)
+    return {
+        "study": plain(reading.study.spec.name),
+        "row": row_json(exported.row),
+        "files": [{"name": n, "text": plain(text), "executable": n.endswith(".sh")} for n, text in sorted(files)],
+        "command": {
+            "argv": plain(export.command.argv),
+            "folder": plain(export.command.folder),
+            "environment": plain(dict(export.command.environment)),
+        },
+        "seams": plain(dict(export.seams)),
+        "launcher": plain(seam) or None,
+        "native": None if exported.native is None else row_json(exported.native),
+        "native_sentence": plain(native_sentence(exported.native)) if seam else None,
+        "diff": plain(export.diff) or None,
+        "prompts": PROMPTS if export.prompts else None,
+        "server": export.server,
+    }

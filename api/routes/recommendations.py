@@ -51,7 +51,7 @@ class MatchQuery(Parameters):
     limit: int = Field(5, ge=1, le=50, description="Items on a page.")
     cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
 
-    def wanted(self) -> TrainingProfile:
+    def profile(self) -> TrainingProfile:
         """Returns the training's properties, without paging and the memory limit."""
         return TrainingProfile(**self.model_dump(exclude={"limit", "cursor", "max_memory_bytes"}))
 
@@ -67,7 +67,7 @@ def find_recommendations(
     study has an answer, the one item is `predicted` from `gpu` and `params_b` (or the `model` of a study here), which
     takes some seconds; predicted and measured items never stand beside each other, and `reason` says which they are.
     """
-    matches = nearest_studies(studies.studies(), query.wanted(), studies.gpu_names())
+    matches = nearest_studies(studies.studies(), query.profile(), studies.gpu_names())
     items: list[bytes] = []
     far: list[bytes] = []
     shown: list[Match] = []
@@ -102,14 +102,14 @@ def _predicted(
     studies: StudyCache, predictor: Predictor, matches: Sequence[Match], query: MatchQuery
 ) -> tuple[bytes, str]:
     """Returns a predicted item and a sentence on it; an empty item if nothing can be predicted."""
-    rest, why = predictor.answer(studies, matches, query.wanted(), query.max_memory_bytes)
+    rest, why = predictor.answer(studies, matches, query.profile(), query.max_memory_bytes)
     if not rest:
         return b"", f"nothing is predicted: {why}"
     return _joined(_head("predicted", matches[0] if matches else None), rest), PREDICTED
 
 
-def _item(studies: StudyCache, match: Match, found: StudyReading, limit_bytes: int | None) -> bytes | None:
-    rest = studies.kept(("match", settled(found), limit_bytes), lambda: _answer(found, limit_bytes))
+def _item(studies: StudyCache, match: Match, reading: StudyReading, limit_bytes: int | None) -> bytes | None:
+    rest = studies.cached(("match", settled(reading), limit_bytes), lambda: _answer(reading, limit_bytes))
     if not rest:
         return None
     head = _head("exact" if match.distance == 0 else "nearest", match)
@@ -130,29 +130,29 @@ def _head(word: str, match: Match | None) -> dict[str, Any]:
     }
 
 
-def _answer(found: StudyReading, limit_bytes: int | None) -> bytes:
+def _answer(reading: StudyReading, limit_bytes: int | None) -> bytes:
     """Returns an item without its match; empty if no configuration stays below the limit."""
-    row = found.within(limit_bytes)
-    if row is None or found.recommendation is None:
+    row = reading.within(limit_bytes)
+    if row is None or reading.recommendation is None:
         return b""
-    shares = knob_shares(found.trials, found.study.spec.baseline, row.configuration)
+    shares = knob_shares(reading.trials, reading.study.spec.baseline, row.configuration)
     document = {
-        "source": found.source.value,
+        "source": reading.source.value,
         "row": row_json(row),
-        "recommendation": recommendation_json(found.recommendation),
+        "recommendation": recommendation_json(reading.recommendation),
         "shares": plain(shares_json(shares)),
     }
     return dumps(document)
 
 
-def _reason(shown: Sequence[Match], too_large: int, unanswered: int, limit_bytes: int | None) -> str:
+def _reason(matches: Sequence[Match], too_large: int, unanswered: int, limit_bytes: int | None) -> str:
     """Returns a sentence on why these items, or none, are listed."""
-    if shown and shown[0].distance == 0:
+    if matches and matches[0].distance == 0:
         parts = ["measured on what was asked for"]
-    elif shown and shown[0].is_far:
+    elif matches and matches[0].is_far:
         parts = ["no study is near what was asked for"]
-    elif shown:
-        names = ", ".join(d.name for d in shown[0].differences)
+    elif matches:
+        names = ", ".join(d.name for d in matches[0].differences)
         parts = [f"no study is exactly of what was asked for; the first here differs in {names}"]
     else:
         parts = ["no study has an answer to this"]

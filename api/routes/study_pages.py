@@ -9,26 +9,28 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
+from api.annotations import annotations_of
 from api.cache import StudyCache, progress, settled
 from api.dashboard.answer_view import answer_page
-from api.dashboard.compare_view import asked as asked_numbers
-from api.dashboard.compare_view import compare_view
+from api.dashboard.compare_view import compare_view, trial_numbers
 from api.dashboard.copies import archive, archive_name
-from api.dashboard.log_tail import logs_of
 from api.dashboard.render import render
 from api.dashboard.trial_view import trial_view
 from api.dashboard.why_view import WhyQuery, why_view
 from api.deps import AccessDep, StudiesDep, StudyId, TrialNumber
 from api.guard.security import Access
-from api.logs import open_below
+from api.logs import logs_of, open_below
 from api.responses import HTML, conditional
 from autotune.charts.feasibility_map import Cell, Pair
 from autotune.charts.predicted_peaks import PredictedPeak
 from autotune.documents.memory_timeline import read
 from autotune.domain import StudySpec, Trial
 from autotune.errors import NotFoundError
+from autotune.forecast.explain import explain
 from autotune.forecast.untried_pairs import predict_pairs, predict_peaks
+from autotune.insights.why import Why
 from autotune.recommendation.export import ExportChoice, Exported
+from autotune.recommendation.reading import StudyReading
 from trainer.child.contract import RunPaths
 
 router = APIRouter(prefix="/studies/{study_id}", include_in_schema=False)
@@ -49,16 +51,21 @@ def why_page(studies: StudyCache, study_id: int, query: WhyQuery) -> bytes:
 
     def pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, Cell]:
         """Predicts pairs; cached until another trial ends, not only until the next cycle."""
-        return studies.kept(("predict_pairs", settled(found), knobs), lambda: predict_pairs(spec, trials, knobs))
+        return studies.cached(("predict_pairs", settled(found), knobs), lambda: predict_pairs(spec, trials, knobs))
 
     def peaks(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[PredictedPeak]:
         """Predicts peaks; cached as ``pairs`` is."""
-        return studies.kept(("predict_peaks", settled(found)), lambda: predict_peaks(spec, trials))
+        return studies.cached(("predict_peaks", settled(found)), lambda: predict_peaks(spec, trials))
+
+    def reasons(reading: StudyReading) -> Why | None:
+        """Explains the answer; cached as ``pairs`` is."""
+        return studies.cached(("reasons", settled(reading)), lambda: explain(reading))
 
     def build() -> bytes:
-        return render("why.html", why=why_view(found, query, predict_pairs=pairs, predict_peaks=peaks))
+        view = why_view(found, query, predict_pairs=pairs, predict_peaks=peaks, reasons=reasons)
+        return render("why.html", why=view)
 
-    return studies.kept(("why", progress(found), query.pairs), build)
+    return studies.cached(("why", progress(found), query.pairs), build)
 
 
 @router.get("/trials/{number}")
@@ -72,17 +79,19 @@ def one_trial(
     life = studies.lives(found).get(number)
     logs = logs_of(folder, studies.home.runs) if trial.attempt else ()
     timeline = read(RunPaths(folder).memory, partial(open_below, studies.home.runs)) if trial.attempt else None
-    export = studies.kept(
+    export = studies.cached(
         ("export", progress(found), number),
         lambda: shown_export(studies.exported(found, ExportChoice(trial=number)), access),
     )
     key = ("trial", study_id, found.study.revision, number, life, logs, timeline)
-    body = studies.kept(
+    body = studies.cached(
         key,
         lambda: render(
             "trial.html",
             found=found,
             trial=trial,
+            note=annotations_of(studies, study_id).get(number),
+            control=request.app.state.allow_control,
             view=trial_view(found, trial, life, logs, studies.notes(found, trial), export, folder, timeline),
         ),
     )
@@ -93,24 +102,24 @@ def one_trial(
 def compare(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Compares two to six trials, named as ``?trial=3&trial=7``."""
     found = studies.snapshot(study_id)
-    numbers = asked_numbers(request.query_params.multi_items())
+    numbers = trial_numbers(request.query_params.multi_items())
     key = ("compare", progress(found), numbers)
-    body = studies.kept(key, lambda: render("compare.html", view=compare_view(found, numbers)))
+    body = studies.cached(key, lambda: render("compare.html", view=compare_view(found, numbers)))
     return conditional(request, body, HTML)
 
 
 @router.get("/recommendation")
 def recommendation(request: Request, studies: StudiesDep, access: AccessDep, study_id: StudyId) -> Response:
-    """Shows the recommendation with its evidence."""
-    found = studies.snapshot(study_id)
+    """Shows the recommendation with its evidence; with ``?updates=2000&price=2.5`` the cost of a whole run."""
+    found, query = studies.snapshot(study_id), tuple(request.query_params.multi_items())[:4]
 
     def build() -> bytes:
         rows = () if found.recommendation is None else found.recommendation.rows
         choices = [ExportChoice(row=place + 1) for place in range(len(rows))]
         exports = [shown_export(studies.exported(found, choice), access) for choice in choices]
-        return render("recommendation.html", answer=answer_page(found, exports))
+        return render("recommendation.html", answer=answer_page(found, exports, query))
 
-    return conditional(request, studies.kept(("recommendation", progress(found)), build), HTML)
+    return conditional(request, studies.cached(("recommendation", progress(found), query), build), HTML)
 
 
 @router.get("/export/{row}.zip")

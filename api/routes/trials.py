@@ -86,7 +86,7 @@ def list_trials(
         name = plain(found.study.spec.name)
         return dumps({"study": name, "trials": trials, "total": matching, "next_cursor": following})
 
-    body = studies.kept(("trials", progress(found), request.url.query), make)
+    body = studies.cached(("trials", progress(found), request.url.query), make)
     return conditional(request, body, JSON, next_link(request, following))
 
 
@@ -190,7 +190,7 @@ def get_log(
     study_id: StudyId,
     number: TrialNumber,
     query: Annotated[LogQuery, Query()],
-    asked: Annotated[
+    byte_range: Annotated[
         str | None,
         Header(alias="Range", max_length=100, description="`bytes=0-999`, `bytes=1000-`, `bytes=-1000`."),
     ] = None,
@@ -204,7 +204,7 @@ def get_log(
     paths = paths_of(studies.home, found.study, trial, query.attempt)
     file = open_below(studies.home.runs, paths.server_log if server else paths.log)
     try:
-        part = part_of(os.fstat(file).st_size, asked)
+        part = part_of(os.fstat(file).st_size, byte_range)
         body = read_part(file, part)
     except UnsatisfiableError as error:
         return problem(416, str(error), headers={"Content-Range": f"bytes */{error.size}"})

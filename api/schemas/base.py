@@ -31,7 +31,4 @@ class Gain(Shape):
     high: float | None
     pairs: int = Field(description="Interleaved rounds it rests on; 0: search trials only.")
     cycles: int = Field(description="Speed cycles on the smaller side.")
-    level: float = Field(
-        default=0.95,
-        description="Of the two-sided interval, its probability to hold the truth; 0.999 on several nodes.",
-    )
+    level: float = Field(0.95, description="Probability that the interval holds the truth; 0.999 on several nodes.")

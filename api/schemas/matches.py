@@ -9,11 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from api.schemas.answers import Recommendation, Row
+from api.schemas.answers import KnobShares, Recommendation, Row
 from api.schemas.base import Bytes, Knob, Rate, Seconds, Shape
 from api.schemas.studies import Study
 from api.schemas.trials import Change
-from api.schemas.why import KnobShares
 
 
 class Difference(Shape):
@@ -97,9 +96,7 @@ class PredictedItem(Shape):
     """Forecast for the query by the models; none of it was run."""
 
     match: Literal["predicted"]
-    distance: float | None = Field(
-        description="Of the nearest study here, which has no answer to this; `null`: there is no study."
-    )
+    distance: float | None = Field(description="Distance of the nearest study here; `null` without any study.")
     differences: list[Difference] = Field(description="Of that study; largest first.")
     accuracy: Accuracy
     presumed: list[str] = Field(description="What was not said or is not known, in sentences.")
@@ -116,8 +113,6 @@ class Matches(Shape):
     """Measured items, nearest first; or one predicted item, never both."""
 
     items: list[Annotated[Item | PredictedItem, Field(discriminator="match")]]
-    far: list[Item] = Field(
-        description="Measured on another kind of device or size of model: no settings to take over."
-    )
+    far: list[Item] = Field(description="Items of another kind of device or size of model; do not take them over.")
     next_cursor: str | None = Field(description="For `cursor` of the next page; `null` at the end.")
     reason: str = Field(description="Why these, or why none, in a sentence.")

@@ -27,9 +27,7 @@ class Study(Shape):
     id: int
     name: str
     status: StudyStatus = Field(strict=False, description="`done` when it cannot gain trials on its own.")
-    state: RunState = Field(
-        strict=False, description="`interrupted`: no tuner runs it, and the command that began it continues it."
-    )
+    state: RunState = Field(strict=False, description="`interrupted`: the command that began it continues it.")
     created_at: Time | None
     revision: int = Field(description="Grows with every change.")
     digest: str = Field(description="SHA-256 of what makes two studies the same.")
@@ -87,9 +85,7 @@ class PlaceNow(Place):
     state: PlaceState = Field(strict=False, description="`left`: it gets no more trials.")
     trial: int | None = Field(description="That runs there.")
     why: str | None = Field(description="Of one that gets no more trials.")
-    gpu_busy_share: Share | None = Field(
-        description="Of the last cycle, with a kernel running; `null` if it was not sampled."
-    )
+    gpu_busy_share: Share | None = Field(description="Share of the last cycle with a kernel running.")
 
 
 class Running(Trial):
@@ -121,10 +117,7 @@ class Fingerprint(Shape):
 
     digest: str = Field(description="Another one with anything of the rest.")
     first_seen_at: Time | None
-    hardware: dict[str, Any] = Field(
-        description="As far as known: `cpu`, `cores`, `memory_bytes`, `machine`, `driver`, and of each of "
-        "`gpus` its `name`, `memory_bytes` and more."
-    )
+    hardware: dict[str, Any] = Field(description="`cpu`, `cores`, `memory_bytes`, `driver`, `gpus` and more, if known.")
     software: dict[str, str] = Field(description="Package to version.")
     workload: str = Field(description="Digest of the workload.")
 

@@ -56,9 +56,7 @@ class Trial(Shape):
     tokens_per_hour: Rate | None
     gpus: int = Field(description="Held, a rollout server's included; 0 on a CPU.")
     tokens_per_hour_per_gpu: Rate | None
-    at_most_tokens_per_hour: Rate | None = Field(
-        description="Of a PRUNED trial, which was stopped because it cannot win: what it can reach at most."
-    )
+    at_most_tokens_per_hour: Rate | None = Field(description="Bound of a PRUNED trial, which cannot win.")
     speed_cycles: int = Field(description="Whole cycles the speed rests on.")
     feasible: bool = Field(description="Finished, and through the longest completions.")
     emulated: bool = Field(description="It ran FP8 in emulation: its speed is nobody's, and it is never recommended.")
@@ -93,9 +91,7 @@ class Protocol(Shape):
     recorded_lengths_tokens: list[int]
     outside_cpu_limit_share: Share | None
     max_repeats: int
-    looks_cycles: list[int] = Field(
-        description="Recorded cycles after which they may be found enough; `recorded_cycles` are then the most."
-    )
+    looks_cycles: list[int] = Field(description="Numbers of recorded cycles after which the trial may end early.")
 
 
 class PeakBytes(Shape):
@@ -110,9 +106,7 @@ class PeakBytes(Shape):
 class ProcessUse(Shape):
     """Resource use of a rank's process in a cycle, by its own counters; `null` or empty without such a counter."""
 
-    main_thread_cpu_seconds: dict[str, float | None] = Field(
-        description="By phase, of the thread that drives the training."
-    )
+    main_thread_cpu_seconds: dict[str, float | None] = Field(description="By phase, of the training's own thread.")
     all_threads_cpu_seconds: dict[str, float | None] = Field(description="By phase, of every thread.")
     system_cpu_seconds: Seconds | None = Field(description="Of all threads' CPU seconds, those in the kernel.")
     minor_faults: int | None = Field(description="Page faults without a disk.")
@@ -125,9 +119,7 @@ class ProcessUse(Shape):
     new_segments: int | None = Field(description="Segments it held at the end, less those at the start.")
     reserved_growth_bytes: int | None = Field(description="Bytes reserved at the end, less those at the start.")
     split_bytes: Bytes | None = Field(description="Free at the end, but of segments partly in use.")
-    gradient_sync_seconds: Seconds | None = Field(
-        description="Of summing gradients over ranks in the last update; `null` but with DistributedDataParallel."
-    )
+    gradient_sync_seconds: Seconds | None = Field(description="Seconds of the last update that sum gradients.")
     gradient_sync_hidden_share: Share | None = Field(description="Of them, while the backward pass still computed.")
 
 
@@ -171,30 +163,22 @@ class Cycle(Shape):
     cpu_seconds: Seconds | None
     drift_share: Share | None
     outside_cpu_share: Share | None
-    reference_seconds: Seconds | None = Field(
-        description="One product of the reference kernel, just before and after: how fast the machine was."
-    )
+    reference_seconds: Seconds | None = Field(description="Seconds of the reference kernel just before and after.")
     accepted: bool = Field(description="False: the clock guard discarded it.")
     noisy: bool
     groups: int | None
     zero_std_groups: int | None
-    stale_rows: int | None = Field(
-        description="Completions dropped because their weights were too old; no token of them counts."
-    )
+    stale_rows: int | None = Field(description="Completions that were dropped because their weights were too old.")
     reward_mean: float | None
     loss: float | None
     grad_norm: float | None
-    logp_mismatch: float | None = Field(
-        description="Mean of exp(|difference of log-probs|) between trainer and rollout engine."
-    )
+    logp_mismatch: float | None = Field(description="Mean of exp(|log-prob of the trainer - of the engine|).")
     preemptions: int | None = Field(description="Sequences the rollout engine had to start again.")
     cache_usage_share: Share | None = Field(description="Highest share of the KV cache in use.")
     engine_bytes: int | None = Field(description="Memory the rollout engine took when it was built.")
     alloc_retries: int | None = Field(description="Retries of the CUDA allocator.")
     process: ProcessUse | None = Field(description="Of verl all processes together, without phases and threads.")
-    gpu: dict[str, GpuUse] = Field(
-        description="By phase, `cycle` is the whole cycle; of all GPUs, in rank 0's cycles. Empty without NVML."
-    )
+    gpu: dict[str, GpuUse] = Field(description="By phase, and `cycle`: use of all GPUs in cycles of rank 0, by NVML.")
 
 
 class PhaseOfUse(Shape):
@@ -223,9 +207,7 @@ class Usage(Shape):
     joules_per_token: float | None = Field(description="Energy of all GPUs for one completion token.")
     device_allocations_per_cycle: float | None = Field(description="Calls of the driver for memory.")
     alloc_retries_per_cycle: float | None
-    gradient_sync_exposed_seconds: Seconds | None = Field(
-        description="Of a cycle, gradients summed over ranks with nothing computed."
-    )
+    gradient_sync_exposed_seconds: Seconds | None = Field(description="Seconds of a cycle that only sum gradients.")
     blame: Blame | None = Field(description="`null` where too little was recorded to say.")
     roofline_share: float | None = Field(description="Of what this GPU could do at most; `null` if it is not known.")
 
@@ -271,22 +253,24 @@ class Cycles(Shape):
     next_cursor: str | None = Field(description="For `cursor` of the next page; `null` at the end.")
 
 
-class HostMemory(Shape):
+class Moment(Shape):
+    """A moment of an attempt."""
+
+    seconds: Seconds = Field(description="Seconds since the attempt began.")
+    phase: str | None = Field(description="Phase or part of the start-up it was in; `null` before the first.")
+    cycle: int | None = Field(description="`null` in the start-up.")
+
+
+class HostMemory(Moment):
     """Memory of the process tree at one moment."""
 
-    seconds: Seconds = Field(description="Seconds since the attempt began.")
     host_bytes: Bytes = Field(description="Summed PSS of the process tree, in bytes.")
-    phase: str | None = Field(description="Phase or part of the start-up it was in; `null` before the first.")
-    cycle: int | None = Field(description="`null` in the start-up.")
 
 
-class DeviceMemory(Shape):
+class DeviceMemory(Moment):
     """Memory of the GPUs at one moment."""
 
-    seconds: Seconds = Field(description="Seconds since the attempt began.")
-    device_used_bytes: Bytes = Field(description="Of the GPUs held the fullest one, by the driver, in bytes.")
-    phase: str | None = Field(description="Phase or part of the start-up it was in; `null` before the first.")
-    cycle: int | None = Field(description="`null` in the start-up.")
+    device_used_bytes: Bytes = Field(description="Memory in use of the fullest GPU, by the driver, in bytes.")
 
 
 class MemoryTimeline(Shape):

@@ -65,7 +65,7 @@ def advice(trial: Trial, trials: Iterable[Trial]) -> str:
     if not 1 <= len(apart) <= 2:
         return said
     values = " and ".join(f"{name} {knob_value(there, name)}" for name, (_, there) in apart.items())
-    return f"{said}; {values} fitted (#{fitted.number})"
+    return "; ".join(filter(None, (said, f"{values} fitted (#{fitted.number})")))
 
 
 def _record(name: str, value: KnobValue, trials: list[Trial]) -> ValueRecord:

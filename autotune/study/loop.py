@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, replace
 from functools import partial
@@ -211,10 +213,11 @@ class StudyLoop:
         self._recommend(self._history.trials(), before.ended_by)
 
     def _say_budget(self) -> None:
-        """Stores the limits, for `status` in another terminal."""
+        """Stores the limits, for `status` in another terminal, and the command, which continues the study."""
         limits = {name: getattr(self.budget, name) for name in ("wall_s", "max_trials", "gpu_hours", "at_once")}
         where = {"places": list(self._crew.places), "nodes": list(self._crew.nodes)}
-        self._say("session_started", "the tuner started", None, **limits, **where)
+        command = shlex.join(["autotune", *sys.argv[1:]])
+        self._say("session_started", "the tuner started", None, **limits, **where, command=command)
 
     def _run_trials(self, ledger: Ledger) -> str:
         while True:
@@ -321,10 +324,9 @@ class StudyLoop:
 
     def _say_neighbours(self, trial: Trial) -> None:
         """Shows the result of the copies of the baseline, after the last of them."""
-        if trial.source != neighbours.source(self.budget.at_once):
-            return
-        check = neighbours.checked(self._history.trials(), self.budget.at_once)
-        if check is not None:
+        if trial.source == neighbours.source(self.budget.at_once) and (
+            check := neighbours.checked(self._history.trials(), self.budget.at_once)
+        ):
             self._say("neighbours", check.sentence(), None, at_once=check.at_once, slower=check.slower)
 
     def _finish(self, trial: Trial, report: RunReport, bound: schedule.Deadline, recorder: Recorder) -> None:
@@ -353,11 +355,9 @@ class StudyLoop:
             self._say_ruled_out(finished)
 
     def _say_ruled_out(self, trial: Trial) -> None:
-        count = self.proposer.count_ruled_out(self._history.trials())
-        if not count:
-            return
-        message = f"{count} configurations need at least as much memory as one that ran out, and will not be tried"
-        self._say("ruled_out", message, trial, ruled_out=count)
+        if count := self.proposer.count_ruled_out(self._history.trials()):
+            message = f"{count} configurations need at least as much memory as one that ran out, and will not be tried"
+            self._say("ruled_out", message, trial, ruled_out=count)
 
     def _repeat(self, trial: Trial, outcome: Outcome, report: RunReport) -> bool:
         if not outcome.ok and self.stop.level >= 2:

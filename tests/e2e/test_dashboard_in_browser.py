@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from api.dashboard.report_page import report_page
 from api.serving import page_server, serving
@@ -82,6 +83,16 @@ def page(chromium: Any) -> Iterator[Any]:
     yield tab
     tab.context.close()
     assert complaints(said) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("path", EVERY_PAGE)
+def test_axe_finds_nothing_that_hinders_people(chromium: Any, small: str, path: str, theme: str) -> None:
+    tab = tab_of(chromium, [], color_scheme=theme)
+    tab.goto(small + path)
+    found = Axe().run(tab).response["violations"]
+    tab.context.close()
+    assert [(each["id"], [node["target"] for node in each["nodes"]][:3]) for each in found] == []
 
 
 def ground(tab: Any) -> int:

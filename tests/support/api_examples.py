@@ -24,7 +24,7 @@ ENDED = {
     "listTrials": f"{STUDY}/trials?sort=speed&limit=1",
     "getTrial": f"{STUDY}/trials/0",
     "listCycles": f"{STUDY}/trials/0/cycles?limit=1",
-    "listEvents": f"{STUDY}/events?limit=1",
+    "listEvents": f"{STUDY}/events?limit=1&after=1",
     "listFingerprints": f"{STUDY}/fingerprints",
     "getRecommendation": f"{STUDY}/recommendation",
     "exportFiles": f"{STUDY}/export",

@@ -16,6 +16,8 @@ CHARTS = STYLE.read_text(encoding="utf-8")
 THEMES = ("light", "dark")
 READABLE = 4.5
 """Contrast of small text (WCAG 2.2, success criterion 1.4.3)."""
+GRAPHICS = 3.0
+"""Contrast of what a drawing consists of (success criterion 1.4.11)."""
 APART = 10.0
 """CIELAB distance: a difference that is seen at a glance."""
 TEXTS = ("ink", "soft", "accent", "good", "bad", "warn", "now")
@@ -81,6 +83,14 @@ def test_text_can_be_read(theme: str) -> None:
     for text, ground in pairs:
         found = contrast(known[text], known[ground])
         assert found >= READABLE, f"{text} on {ground}, {theme}: {found:.2f}"
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_marks_of_charts_can_be_seen_on_the_paper(theme: str) -> None:
+    paper = colours(PAGE, theme)["paper"]
+    known = {name: contrast(colour, paper) for name, colour in colours(CHARTS, theme).items()}
+    assert set(known) >= {phase.value for phase in Phase}
+    assert {name: found for name, found in known.items() if found < GRAPHICS} == {}
 
 
 @pytest.mark.parametrize("theme", THEMES)

@@ -23,12 +23,12 @@ def test_who_asks_while_something_is_made_waits_for_it(settings: Settings) -> No
         return b"page"
 
     found: list[bytes] = []
-    readers = [threading.Thread(target=lambda: found.append(cache.kept("key", build))) for _ in range(4)]
+    readers = [threading.Thread(target=lambda: found.append(cache.cached("key", build))) for _ in range(4)]
     readers[0].start()
     assert began.wait(PATIENCE_S)
     for reader in readers[1:]:
         reader.start()
-    assert cache.kept("another", lambda: b"other") == b"other", "nobody waits for what is made under another key"
+    assert cache.cached("another", lambda: b"other") == b"other", "nobody waits for what is made under another key"
     go.set()
     for reader in readers:
         reader.join(PATIENCE_S)
@@ -42,9 +42,9 @@ def test_what_failed_is_made_again_by_the_next(settings: Settings) -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        cache.kept("key", broken)
+        cache.cached("key", broken)
     found: list[bytes] = []
-    reader = threading.Thread(target=lambda: found.append(cache.kept("key", lambda: b"page")), daemon=True)
+    reader = threading.Thread(target=lambda: found.append(cache.cached("key", lambda: b"page")), daemon=True)
     reader.start()
     reader.join(PATIENCE_S)
     assert found == [b"page"]

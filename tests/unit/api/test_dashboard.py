@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from api.dashboard.compare_view import MOST, asked
-from api.dashboard.log_tail import LINES, LONGEST_LINE, TAIL, log_tail
+from api.dashboard.compare_view import MOST, trial_numbers
 from api.dashboard.report_page import report_page
 from api.dashboard.study_view import study_view
 from api.dashboard.why_view import WhyQuery, settled, why_view
 from api.guard.security import Access
+from api.logs import LINES, LONGEST_LINE, logs_of
 from autotune.charts.feasibility_map import feasibility_map, pair_of
 from autotune.domain import Study, Trial, TrialState
 from autotune.forecast import untried_pairs
@@ -146,8 +146,8 @@ def test_only_what_differs_is_compared(reader: Reader, study: Study) -> None:
 
 def test_numbers_that_are_none_are_left_out() -> None:
     query = [("trial", v) for v in ("1", "1", "x", "-2", "²", "9" * 40, "3")] + [("other", "4")]
-    assert asked(query) == (1, 3)
-    assert len(asked([("trial", str(n)) for n in range(50)])) == MOST + 1
+    assert trial_numbers(query) == (1, 3)
+    assert len(trial_numbers([("trial", str(n)) for n in range(50)])) == MOST + 1
 
 
 def test_the_answer_rests_on_what_it_names(finished: Reader, whole: StudyReading) -> None:
@@ -376,27 +376,24 @@ def test_a_report_is_one_file_that_needs_nothing_else(whole: StudyReading) -> No
 
 
 def test_the_end_of_a_log_is_cleaned_and_cut(tmp_path: Path) -> None:
-    file = tmp_path / "log.txt"
-    file.write_bytes(
-        b"x" * TAIL + b"\n" + b"\n".join(b"line %d\x1b[0m\xff" % n for n in range(500)) + b"\n" + b"y" * 9000
-    )
-    found = not_none(log_tail(file, file.parent))
-    assert found.more
-    assert len(found.lines) == LINES
-    assert found.lines[-2] == "line 499\ufffd"
-    assert len(found.lines[-1]) == LONGEST_LINE
-    assert all(line.startswith(("line", "y")) for line in found.lines)
-    file.write_text("only\n")
-    assert log_tail(file, file.parent) is not None
-    assert not getattr(log_tail(file, file.parent), "more", True)
+    (tmp_path / "log.txt").write_bytes(b"\n".join(b"line %d\x1b[0m\xff" % n for n in range(500)) + b"\n" + b"y" * 9000)
+    (log,) = logs_of(tmp_path, tmp_path)
+    assert (log.name, log.more, len(log.lines)) == ("log.txt", True, LINES)
+    assert log.lines[-2] == "line 499\ufffd"
+    assert len(log.lines[-1]) == LONGEST_LINE
+    (tmp_path / "log.txt").write_text("only\n")
+    assert [(log.lines, log.more) for log in logs_of(tmp_path, tmp_path)] == [(("only",), False)]
 
 
 def test_no_link_pipe_or_folder_is_read_as_a_log(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
-    (tmp_path / "log.txt").symlink_to(tmp_path / "secret")
-    os.mkfifo(tmp_path / "pipe")
-    for name in ("log.txt", "pipe", ".", "nothing"):
-        assert log_tail(tmp_path / name, tmp_path) is None, name
+    place = tmp_path / "log.txt"
+    place.symlink_to(tmp_path / "secret")
+    assert logs_of(tmp_path, tmp_path) == ()
+    for make in (lambda: os.mkfifo(place), place.mkdir):
+        place.unlink()
+        make()
+        assert logs_of(tmp_path, tmp_path) == ()
 
 
 def test_a_page_names_the_stream_of_its_study_where_the_server_has_one(finished: Reader) -> None:

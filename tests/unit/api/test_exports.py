@@ -1,6 +1,6 @@
 """What `autotune export` writes can be had from a server too."""
 
-from api.schemas.exports import Export
+from api.schemas.answers import Export
 from autotune.domain import Study
 from tests.support.served import Reader
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.dashboard.budget_view import budget_view
-from api.dashboard.filters import PAGE, TrialFilter, listed, menus
+from api.dashboard.filters import PAGE, TrialFilter, menus, trials_page
 from api.dashboard.render import render
 from api.dashboard.study_view import study_view
 from api.dashboard.trials_view import SHOWN_KNOBS, trial_table
@@ -39,7 +39,7 @@ TRIALS = (
 
 def numbers(**query: str) -> list[int]:
     pairs = [(name.replace("__", "."), value) for name, value in query.items()]
-    return [t.number for t in listed(snapshot(TRIALS), TrialFilter.of(pairs)).shown]
+    return [t.number for t in trials_page(snapshot(TRIALS), TrialFilter.of(pairs)).shown]
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_any_address_is_understood_and_says_the_same_again(query: list[tuple[str
 def test_pages_part_the_trials_without_loss() -> None:
     trials = tuple(f.finished(n, cycle_seconds=10.0 + n / 100) for n in range(2 * PAGE + 1))
     found = snapshot(trials)
-    shown = [t.number for page in (1, 2, 3) for t in listed(found, TrialFilter(page=page)).shown]
+    shown = [t.number for page in (1, 2, 3) for t in trials_page(found, TrialFilter(page=page)).shown]
     assert shown == list(range(2 * PAGE + 1))
-    assert listed(found, TrialFilter(page=99)).page == listed(found, TrialFilter()).pages == 3
+    assert trials_page(found, TrialFilter(page=99)).page == trials_page(found, TrialFilter()).pages == 3
 
 
 def test_menus_offer_what_there_is_and_keep_what_was_chosen() -> None:
@@ -110,7 +110,7 @@ def test_a_knob_of_too_many_values_is_written_and_keeps_what_was_written() -> No
     found, wanted = snapshot(trials), TrialFilter.of([("knob.logprob_token_chunk", "10..12")])
     (menu,) = [menu for menu in menus(found, wanted) if menu.label == "logprob_token_chunk"]
     assert (menu.free, menu.name, menu.choices[0][0]) == (True, "knob.logprob_token_chunk", "10..12")
-    assert [t.number for t in listed(found, wanted).shown] == [9, 10, 11]
+    assert [t.number for t in trials_page(found, wanted).shown] == [9, 10, 11]
     page = render("study.html", study=study_view(found, {}, wanted)).decode()
     assert 'name="knob.logprob_token_chunk" value="10..12"' in page
 

@@ -158,11 +158,11 @@ def test_what_was_built_is_built_once_and_not_kept_for_ever(settings: Settings) 
         return b"%d" % number
 
     for _ in range(3):
-        assert cache.kept("key", lambda: build(0)) == b"0"
+        assert cache.cached("key", lambda: build(0)) == b"0"
     assert built == [0]
     for number in range(1, KEPT_BODIES + 1):
-        cache.kept(number, partial(build, number))
-    cache.kept("key", lambda: build(0))
+        cache.cached(number, partial(build, number))
+    cache.cached("key", lambda: build(0))
     assert built.count(0) == 2
 
 
@@ -177,7 +177,7 @@ def test_those_who_wait_for_a_body_get_it_or_its_error_and_the_next_tries_again(
 
     def asks() -> None:
         try:
-            got.append(cache.kept("key", fails))
+            got.append(cache.cached("key", fails))
         except StoreError as error:
             got.append(str(error))
 
@@ -190,7 +190,7 @@ def test_those_who_wait_for_a_body_get_it_or_its_error_and_the_next_tries_again(
     for thread in threads:
         thread.join()
     assert got == ["gone"] * 3
-    assert cache.kept("key", lambda: b"again") == b"again"
+    assert cache.cached("key", lambda: b"again") == b"again"
 
 
 def test_a_closed_library_can_be_closed_again(settings: Settings, study: Study) -> None:
