@@ -71,12 +71,12 @@ class Factors:
             rows: bytes by row, moment and scale.
             allowed: moments by row at which the peak may be; ``None``: any.
         """
-        parts = rows * np.exp(self.logs)
-        heights = parts.sum(axis=2)
+        factors = np.exp(self.logs)
+        heights = rows @ factors
         at = np.argmax(heights if allowed is None else np.where(allowed, heights, -1.0), axis=1)
         here = np.arange(len(at))
         peaks = np.maximum(heights[here, at], 1.0)
-        slopes = parts[here, at] / peaks[:, None]
+        slopes = rows[here, at] * factors / peaks[:, None]
         return peaks, slopes, np.sqrt(np.einsum("ij,ij->i", slopes @ self.covariance, slopes) + NOISE**2)
 
 
