@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from autotune.domain import Configuration
 from autotune.forecast import planner
 from autotune.forecast.accuracy import accuracy
 from autotune.forecast.answer import Needs, Plan, Predicted
 from autotune.forecast.facts import known_gpu
-from autotune.forecast.forecasting import Forecasts, Memory
+from autotune.forecast.forecasting import Forecasts
 from autotune.forecast.gpus import GPUS, KnownGpu
 from autotune.forecast.question import PlanRequest, Question
 from autotune.proposals.forecasts import PeakModel, Task, TimeModel
@@ -87,12 +87,11 @@ def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
 
 def forecasts_for(question: Question) -> Forecasts:
     """Returns the memory and phase-time models of ``question``, fitted to no trial."""
-    task = question.task()
-    peaks = MemoryModel.before(task)
-    times = PhaseTimes(question.gpu.figures).fitted(question.task(active=True), ())
-
-    def memory(configuration: Configuration) -> Memory:
-        device, host = breakdown(peaks, configuration)
-        return Memory(device.at_peak, host.peak, device.moment.value)
-
-    return Forecasts(times=times, peaks=peaks, memory=memory, tokens=question.tokens, capacity=question.gpu.memory)
+    peaks = MemoryModel.before(question.task())
+    return Forecasts(
+        times=PhaseTimes(question.gpu.figures).fitted(question.task(active=True), ()),
+        peaks=peaks,
+        memory=partial(breakdown, peaks),
+        tokens=question.tokens,
+        capacity=question.gpu.memory,
+    )
