@@ -207,7 +207,7 @@ class MemoryModel:
         return cls(task, begun, begun)
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> MemoryModel:
-        """See ``PeakModel``. The order of ``trials`` does not matter."""
+        """Returns the model that knows ``trials``, in any order (``PeakModel``)."""
         found = tuple(fit(start, own) for start, own in zip(self.begun, peaks_of(task, trials), strict=True))
         return replace(self, task=task, factors=found, seen=self.seen if task == self.task else {})
 
@@ -219,7 +219,7 @@ class MemoryModel:
         return peaks, spreads
 
     def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast:
-        """See ``PeakModel``."""
+        """Returns the peaks in the pool closest to its limit (``PeakModel``)."""
         found = [self.peaks(configurations, pool) for pool in pools(self.task)]
         bounds = limits(self.task)
         fits = np.ones(len(configurations))
