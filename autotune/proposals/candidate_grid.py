@@ -206,7 +206,8 @@ class CandidateGrid:
         if region not in self._masks:
             mask = np.ones(len(self.candidates), dtype=np.bool_)
             for name, sign in region.compared(self._set):
-                values, places = self._coded(name)
+                read = name in self._set or name == STEPS  # steps may follow from other knobs
+                values, places = self._coded(name) if read else ([None], np.zeros(1, dtype=np.intp))
                 mask &= np.array([region.allows(name, sign, value) for value in values], dtype=np.bool_)[places]
             self._masks[region] = mask
         return self._masks[region]
@@ -214,9 +215,8 @@ class CandidateGrid:
     def _coded(self, name: str) -> tuple[list[KnobValue | None], NDArray[np.intp]]:
         """Returns the different coordinates along a knob, and each candidate's place among them."""
         if name not in self._codes:
-            every = [coordinate(name, c) for c in self.candidates]
-            places: dict[object, int] = {}
-            index = [places.setdefault((type(value), value), len(places)) for value in every]
-            values = dict(zip(index, every, strict=True))
-            self._codes[name] = [values[place] for place in range(len(values))], np.array(index, dtype=np.intp)
+            rows = name == STEPS
+            every = [coordinate(name, c) for c in self.candidates] if rows else column(name, self.candidates, None)
+            places = {value: place for place, value in enumerate(dict.fromkeys(every))}
+            self._codes[name] = list(places), np.fromiter(map(places.__getitem__, every), np.intp, len(every))
         return self._codes[name]

@@ -24,18 +24,19 @@ from search_spaces.frameworks import facts_of
 
 SCALES: Mapping[tuple[Part, ...], float] = {
     (Part.PROCESSES,): 0.1,
-    (Part.ROLLOUT,): 0.2,
-    (Part.GENERATION,): 0.2,
-    (Part.WEIGHTS, Part.GRADIENTS, Part.OPTIMIZER, Part.SYNC, Part.OFFLOADED): 0.1,
-    (Part.ACTIVATIONS, Part.ALLOCATOR): 0.2,
-    (Part.LOGITS,): 0.2,
+    (Part.ROLLOUT,): 0.1,
+    (Part.GENERATION,): 0.25,
+    (Part.WEIGHTS, Part.GRADIENTS, Part.OPTIMIZER, Part.SYNC, Part.OFFLOADED): 0.05,
+    (Part.ACTIVATIONS, Part.ALLOCATOR): 0.25,
+    (Part.LOGITS,): 0.25,
 }
 """Parts that share one learnt factor, and the standard deviation of its logarithm before any trial: smaller where bytes
 are counted. More factors, and other spreads from half to twice these, forecast recorded tables no better."""
 OF_MACHINE = 2
 """The first so many do not need the model's sizes."""
-UNPROVEN, UNPROVEN_FRAMEWORK = 0.05, 0.1
-"""Spread of a factor that all parts share, and more for frameworks other than TRL, none of which has been measured."""
+UNPROVEN, UNPROVEN_FRAMEWORK = {"cpu": 0.05, "cuda": 0.15}, 0.1
+"""Spread of a factor that all parts share, of GPUs by few recordings, and more for frameworks other than TRL, none of
+which has been measured."""
 NOISE = 0.04
 """Relative spread of peaks around the fitted formulas: processes of one configuration differ by up to 3 %."""
 ROUNDS = 6
@@ -170,7 +171,8 @@ def scaled(task: Task, configurations: Sequence[Configuration]) -> Matrix:
 
 def prior(task: Task) -> Factors:
     """Returns factors of 1, doubted scale by scale, and all together where the model's sizes had to be guessed."""
-    unproven = UNPROVEN + UNPROVEN_FRAMEWORK * (not facts_of(task.resources.framework).memory_measured)
+    unproven = UNPROVEN["cuda" if task.resources.gpus else "cpu"]
+    unproven += UNPROVEN_FRAMEWORK * (not facts_of(task.resources.framework).memory_measured)
     doubt = np.where(np.arange(len(SCALES)) < OF_MACHINE, 0.0, dimensions(task.resources.model).doubt)
     covariance = np.diag(_SPREADS**2) + unproven**2 + np.outer(doubt, doubt)
     return Factors(np.zeros(len(SCALES)), covariance)
