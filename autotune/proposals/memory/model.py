@@ -24,7 +24,7 @@ from search_spaces.frameworks import facts_of
 
 SCALES: Mapping[tuple[Part, ...], float] = {
     (Part.PROCESSES,): 0.1,
-    (Part.ROLLOUT,): 0.1,
+    (Part.ROLLOUT,): 0.2,
     (Part.GENERATION,): 0.25,
     (Part.WEIGHTS, Part.GRADIENTS, Part.OPTIMIZER, Part.SYNC, Part.OFFLOADED): 0.05,
     (Part.ACTIVATIONS, Part.ALLOCATOR): 0.25,
@@ -32,6 +32,8 @@ SCALES: Mapping[tuple[Part, ...], float] = {
 }
 """Parts that share one learnt factor, and the standard deviation of its logarithm before any trial: smaller where bytes
 are counted. More factors, and other spreads from half to twice these, forecast recorded tables no better."""
+GPU_ROLLOUT = 0.1
+"""The same of an engine on a GPU, where its share is a setting."""
 OF_MACHINE = 2
 """The first so many do not need the model's sizes."""
 UNPROVEN, UNPROVEN_FRAMEWORK = {"cpu": 0.05, "cuda": 0.15}, 0.1
@@ -55,6 +57,7 @@ FAILED_IN: Mapping[str, tuple[Moment, ...]] = {
 }
 """Moments of an out-of-memory failure by phase; one while starting counts for any moment, which asks for no less."""
 _SPREADS = np.array(list(SCALES.values()))
+_ENGINE = np.array([Part.ROLLOUT in scale for scale in SCALES])
 _OF_SCALE = np.array([[part in scale for scale in SCALES] for part in PARTS], dtype=np.float64)
 
 
@@ -174,7 +177,8 @@ def prior(task: Task) -> Factors:
     unproven = UNPROVEN["cuda" if task.resources.gpus else "cpu"]
     unproven += UNPROVEN_FRAMEWORK * (not facts_of(task.resources.framework).memory_measured)
     doubt = np.where(np.arange(len(SCALES)) < OF_MACHINE, 0.0, dimensions(task.resources.model).doubt)
-    covariance = np.diag(_SPREADS**2) + unproven**2 + np.outer(doubt, doubt)
+    spreads = np.where(_ENGINE & (task.resources.gpus > 0), GPU_ROLLOUT, _SPREADS)
+    covariance = np.diag(spreads**2) + unproven**2 + np.outer(doubt, doubt)
     return Factors(np.zeros(len(SCALES)), covariance)
 
 
