@@ -34,8 +34,6 @@ SCALES: Mapping[tuple[Part, ...], float] = {
 are counted. More factors, and other spreads from half to twice these, forecast recorded tables no better."""
 GPU_ROLLOUT = 0.1
 """The same of an engine on a GPU, where its share is a setting."""
-OF_MACHINE = 2
-"""The first so many do not need the model's sizes."""
 UNPROVEN, UNPROVEN_FRAMEWORK = {"cpu": 0.05, "cuda": 0.15}, 0.1
 """Spread of a factor that all parts share, of GPUs by few recordings, and more for frameworks other than TRL, none of
 which has been measured."""
@@ -57,7 +55,7 @@ FAILED_IN: Mapping[str, tuple[Moment, ...]] = {
 }
 """Moments of an out-of-memory failure by phase; one while starting counts for any moment, which asks for no less."""
 _SPREADS = np.array(list(SCALES.values()))
-_ENGINE = np.array([Part.ROLLOUT in scale for scale in SCALES])
+_ENGINE, _PROCESSES = (np.array([part in scale for scale in SCALES]) for part in (Part.ROLLOUT, Part.PROCESSES))
 _OF_SCALE = np.array([[part in scale for scale in SCALES] for part in PARTS], dtype=np.float64)
 
 
@@ -176,7 +174,8 @@ def prior(task: Task) -> Factors:
     """Returns factors of 1, doubted scale by scale, and all together where the model's sizes had to be guessed."""
     unproven = UNPROVEN["cuda" if task.resources.gpus else "cpu"]
     unproven += UNPROVEN_FRAMEWORK * (not facts_of(task.resources.framework).memory_measured)
-    doubt = np.where(np.arange(len(SCALES)) < OF_MACHINE, 0.0, dimensions(task.resources.model).doubt)
+    # A factor known to within e^doubt reaches further upwards than doubt itself.
+    doubt = np.where(_PROCESSES, 0.0, math.expm1(dimensions(task.resources.model).doubt))
     spreads = np.where(_ENGINE & (task.resources.gpus > 0), GPU_ROLLOUT, _SPREADS)
     covariance = np.diag(spreads**2) + unproven**2 + np.outer(doubt, doubt)
     return Factors(np.zeros(len(SCALES)), covariance)
