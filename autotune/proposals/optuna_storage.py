@@ -18,7 +18,7 @@ from optuna.trial import TrialState as OptunaState
 
 from autotune.domain import Study, Trial, TrialState
 from autotune.errors import MachineError, UsageError
-from autotune.proposals.translation import BOUND, NUMBER, OOM, PHASES, evidence, quiet, user_attributes
+from autotune.proposals.translation import NUMBER, evidence, quiet, user_attributes
 from search_spaces.space import SearchSpace
 
 METRIC = "tokens/hour"
@@ -113,8 +113,7 @@ def frozen(trial: Trial, shapes: Mapping[str, BaseDistribution]) -> FrozenTrial:
 def _attributes(trial: Trial) -> dict[str, Any]:
     """Returns a trial's user attributes: phases, memory and bound, why it failed, and who proposed it."""
     known = evidence([trial])
-    attributes = user_attributes(known[0]) if known else {}
-    found = {name: attributes[name] for name in (PHASES, OOM, BOUND) if name in attributes}
+    found = user_attributes(known[0]) if known else {}
     found |= {NUMBER: trial.number, "kind": trial.kind.value, "proposed_by": trial.source}
     outcome = trial.outcome
     if outcome is not None and outcome.reason is not None:

@@ -39,6 +39,8 @@ UNPROVEN, UNPROVEN_FRAMEWORK = {"cpu": 0.05, "cuda": 0.15}, 0.1
 which has been measured."""
 NOISE = 0.04
 """Relative spread of peaks around the fitted formulas: processes of one configuration differ by up to 3 %."""
+NOISE_WEIGHT = 3.0
+"""Measured peaks ``NOISE`` counts for, beside a study's own."""
 ROUNDS = 6
 """Steps of a fit; more change nothing."""
 FARTHEST = 1.5
@@ -65,6 +67,8 @@ class Factors:
 
     logs: Column
     covariance: NDArray[np.float64]
+    noise: float = NOISE
+    """Relative spread of peaks around the formulas."""
 
     def peak(self, rows: Matrix, allowed: NDArray[np.bool_] | None = None) -> tuple[Column, Matrix, Column]:
         """Returns the median peak of each row of bytes, its slopes by the factors' logarithms, and its log-spread.
@@ -79,7 +83,7 @@ class Factors:
         here = np.arange(len(at))
         peaks = np.maximum(heights[here, at], 1.0)
         slopes = rows[here, at] * factors / peaks[:, None]
-        return peaks, slopes, np.sqrt(np.einsum("ij,ij->i", slopes @ self.covariance, slopes) + NOISE**2)
+        return peaks, slopes, np.sqrt(np.einsum("ij,ij->i", slopes @ self.covariance, slopes) + self.noise**2)
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,12 @@ def fit(start: Factors, peaks: Peaks) -> Factors:
         gradient = slopes.T @ (measured.logs - np.log(heights)) / NOISE**2 - precision @ (found.logs - start.logs)
         step = np.clip(np.linalg.solve(information, gradient), -1.0, 1.0)
         found = Factors(found.logs + step, np.asarray(np.linalg.inv(information), dtype=np.float64))
+    # The known noise fits, lest a machine unlike the formulas seem noisy instead; its scatter widens forecasts only.
+    heights, slopes, _ = found.peak(measured.rows)
+    away = measured.logs - np.log(heights)
+    freedom = max(0.0, len(away) - float(np.einsum("ij,jk,ik->", slopes, found.covariance, slopes)) / NOISE**2)
+    noise = math.sqrt((NOISE_WEIGHT * NOISE**2 + float(away @ away)) / (NOISE_WEIGHT + freedom))
+    found = replace(found, noise=noise)
     heights, _, spreads = found.peak(bounds.rows, bounds.moments)
     least = np.minimum(bounds.logs, np.log(heights) + FARTHEST * spreads)
     for place, level in enumerate(least):
