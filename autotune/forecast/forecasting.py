@@ -11,19 +11,8 @@ import numpy as np
 from autotune.domain import Configuration
 from autotune.forecast.answer import Predicted
 from autotune.proposals.forecasts import SURE, Column, PeakForecast, PeakModel, TimeForecast, TimeModel
+from autotune.proposals.memory import Breakdown
 from autotune.statistics.distributions import NORMAL95
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Breakdown of a configuration's memory."""
-
-    parts: Mapping[str, float]
-    """Bytes of a GPU by part, at its peak."""
-    host: float
-    """Bytes of one node's process tree at its peak."""
-    moment: str
-    """Moment of a GPU's peak: ``generate``, ``sync``, ``logprob``, ``update`` or ``step``."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +21,8 @@ class Forecasts:
 
     times: TimeModel
     peaks: PeakModel
-    memory: Callable[[Configuration], Memory]
+    memory: Callable[[Configuration], tuple[Breakdown, ...]]
+    """Function that returns the parts of a configuration's peak: of a GPU, and of one node's process tree."""
     tokens: Callable[[Sequence[Configuration]], Column]
     """Function that returns the completion tokens of one cycle of each configuration."""
     capacity: int
@@ -50,7 +40,7 @@ class Forecasts:
         rate, spread = float(table.log_rate[index]), float(times.spread[index])
         phases = {name: float(column[index]) for name, column in times.phases.items()}
         peak, wide = float(peaks.peak[index]), math.exp(NORMAL95 * float(peaks.spread[index]))
-        memory = self.memory(configuration)
+        device, host = self.memory(configuration)
         return Predicted(
             configuration=configuration,
             tokens_per_hour=math.exp(rate),
@@ -62,9 +52,9 @@ class Forecasts:
             peak_low=peak / wide,
             peak_high=peak * wide,
             fits=float(peaks.fits[index]),
-            parts=_largest_first({n: b for n, b in memory.parts.items() if b > 0}),
-            host=memory.host,
-            moment=memory.moment,
+            parts=_largest_first({n: b for n, b in device.at_peak.items() if b > 0}),
+            host=host.peak,
+            moment=device.moment.value,
             capacity=self.capacity,
         )
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from autotune.domain import Configuration
 from autotune.forecast import planner
 from autotune.forecast.accuracy import accuracy
 from autotune.forecast.answer import Needs, Plan, Predicted
 from autotune.forecast.facts import known_gpu
-from autotune.forecast.forecasting import Forecasts, Memory
+from autotune.forecast.forecasting import Forecasts
 from autotune.forecast.gpus import GPUS, KnownGpu
 from autotune.forecast.question import PlanRequest, Question
 from autotune.proposals.forecasts import PeakModel, Task, TimeModel
@@ -31,19 +31,22 @@ for unknown layers."""
 
 
 def planned(question: Question, settings: Settings) -> Plan:
-    """Returns the plan, with its accuracy on the home's own studies of the same kind of GPU.
+    """Returns the plan, with its accuracy on the home's own studies of the same kind of GPU. Raises ``UsageError`` as
+    ``plan_from_readings`` does."""
+    return plan_from_readings(question, recorded_on(question.gpu, settings))
+
+
+def plan_from_readings(question: Question, recorded: Iterable[StudyReading]) -> Plan:
+    """Returns the plan, with its accuracy on ``recorded``, and wider intervals of its speed if the layers are guessed.
 
     Raises:
         UsageError: nothing is legal, or these GPUs cannot divide the rows.
     """
-    compared = accuracy(recorded_on(question.gpu, settings), _unfitted(question.gpu))
-    return planner.plan(question, forecasts_for, compared)
 
+    def unfitted(task: Task) -> tuple[TimeModel, PeakModel]:
+        return PhaseTimes(question.gpu.figures).fitted(task, ()), MemoryModel.before(task)
 
-def plan_from_readings(question: Question, recorded: Iterable[StudyReading]) -> Plan:
-    """Returns the plan, with its accuracy on ``recorded``, and wider intervals of tokens/hour if the layers are
-    guessed. Raises ``UsageError`` as ``planned`` does."""
-    found = planner.plan(question, forecasts_for, accuracy(recorded, _unfitted(question.gpu)))
+    found = planner.plan(question, forecasts_for, accuracy(recorded, unfitted))
     if not question.load.architecture.guessed:
         return found
     return replace(
@@ -84,19 +87,11 @@ def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
 
 def forecasts_for(question: Question) -> Forecasts:
     """Returns the memory and phase-time models of ``question``, fitted to no trial."""
-    task = question.task()
-    peaks = MemoryModel.before(task)
-    times = PhaseTimes(question.gpu.figures).fitted(question.task(active=True), ())
-
-    def memory(configuration: Configuration) -> Memory:
-        device, host = breakdown(peaks, configuration)
-        return Memory(device.at_peak, host.peak, device.moment.value)
-
-    return Forecasts(times=times, peaks=peaks, memory=memory, tokens=question.tokens, capacity=question.gpu.memory)
-
-
-def _unfitted(gpu: KnownGpu) -> Callable[[Task], tuple[TimeModel, PeakModel]]:
-    def models(task: Task) -> tuple[TimeModel, PeakModel]:
-        return PhaseTimes(gpu.figures).fitted(task, ()), MemoryModel.before(task)
-
-    return models
+    peaks = MemoryModel.before(question.task())
+    return Forecasts(
+        times=PhaseTimes(question.gpu.figures).fitted(question.task(active=True), ()),
+        peaks=peaks,
+        memory=partial(breakdown, peaks),
+        tokens=question.tokens,
+        capacity=question.gpu.memory,
+    )

@@ -64,7 +64,7 @@ class CandidateGrid:
         return len(self.candidates)
 
     def beside(self, candidates: Iterable[Configuration]) -> CandidateGrid:
-        """A grid of other candidates on the same dimensions; those with a value it does not hold are left out."""
+        """Returns a grid of other candidates on the same dimensions, without those with a value it does not hold."""
         found = tuple(candidates)
         placed = np.all(self._placed(found) >= 0, axis=1).tolist()
         other = CandidateGrid(tuple(itertools.compress(found, placed)), (), (), self._unset)
@@ -72,11 +72,11 @@ class CandidateGrid:
         return other
 
     def point(self, configuration: Configuration) -> Point | None:
-        """The point of ``configuration``, or ``None`` if it has a value that no dimension holds."""
+        """Returns the point of ``configuration``, or ``None`` if it has a value that no dimension holds."""
         return self.points((configuration,))[0]
 
     def points(self, configurations: Sequence[Configuration]) -> list[Point | None]:
-        """``point`` of each."""
+        """Returns the ``point`` of each."""
         places = [self._places.get(c) for c in configurations]
         found = self._points[[0 if place is None else place for place in places]] if len(self) else None
         others = [number for number, place in enumerate(places) if place is None]
@@ -86,27 +86,18 @@ class CandidateGrid:
             found[others] = placed
         return [None if -1 in point else tuple(point) for point in found.tolist()]
 
-    def coordinates(self, configuration: Configuration) -> Mapping[str, KnobValue]:
-        """Values of ``configuration`` along the dimensions for which it has one."""
-        values = ((d.name, self._column(d.name, (configuration,))[0]) for d in self.dimensions)
-        return {name: value for name, value in values if value is not None}
-
     def params(self, configuration: Configuration) -> dict[str, int]:
-        """The place of ``configuration`` along each dimension that holds its value."""
+        """Returns the place of ``configuration`` along each dimension that holds its value."""
         (places,) = self._placed((configuration,)).tolist()
         return {d.name: place for d, place in zip(self.dimensions, places, strict=True) if place >= 0}
 
-    def index(self, configuration: Configuration) -> int | None:
-        """The place of ``configuration`` among the candidates, or ``None`` if it is none of them."""
-        return self._places.get(configuration)
-
     def at(self, point: Point) -> int | None:
-        """The candidate at ``point``, or ``None`` if none is there."""
+        """Returns the candidate at ``point``, or ``None`` if none is there."""
         there = self.alike(point, ())
         return int(np.argmax(there)) if there.any() else None
 
     def without(self, taken: Iterable[Configuration], regions: Iterable[Region]) -> Mask:
-        """Mask of the candidates that are not ``taken`` and in no region."""
+        """Returns the mask of the candidates that are not ``taken`` and in no region."""
         left = np.ones(len(self.candidates), dtype=np.bool_)
         left[[i for c in taken if (i := self._places.get(c)) is not None]] = False
         for region in regions:
@@ -120,38 +111,34 @@ class CandidateGrid:
         return int(indices[np.argmin(self._distance(indices, point))])
 
     def alike(self, point: Point, but: Collection[str]) -> Mask:
-        """Mask of the candidates that lie at ``point`` along every dimension that ``but`` does not name."""
+        """Returns the mask of the candidates that lie at ``point`` along every dimension that ``but`` does not name."""
         axes = [axis for axis, d in enumerate(self.dimensions) if d.name not in but]
         same: Mask = np.all(self._points[:, axes] == np.array(point, dtype=np.int64)[axes], axis=1)
         return same
 
     def at_place(self, axis: int, place: int) -> Mask:
-        """Mask of the candidates at ``place`` along a dimension."""
+        """Returns the mask of the candidates at ``place`` along a dimension."""
         there: Mask = self._points[:, axis] == place
         return there
 
     def below(self, name: str, point: Point) -> Mask:
-        """Mask of the candidates below ``point`` along the dimension ``name``; none if there is no such dimension."""
+        """Returns the mask of the candidates below ``point`` along dimension ``name``; none if it does not exist."""
         axes = [axis for axis, d in enumerate(self.dimensions) if d.name == name]
         less: Mask = np.any(self._points[:, axes] < np.array(point, dtype=np.int64)[axes], axis=1)
         return less
 
-    def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The points of some candidates, in their order: candidates x dimensions."""
-        return self._points[indices]
-
     def distance(self, index: int, point: Point) -> float:
-        """How far a candidate is from ``point``, as ``nearest`` measures it."""
+        """Returns the distance of a candidate from ``point``, as ``nearest`` measures it."""
         return float(self._distance(np.array([index]), point)[0])
 
     def restarts(self, last: Configuration | None, framework: str) -> NDArray[np.int64]:
-        """``Restart`` each candidate needs after ``last``; the whole process where there is none."""
+        """Returns the ``Restart`` each candidate needs after ``last``; the whole process where there is none."""
         if framework not in self._restarts:
             self._restarts[framework] = RestartTable(self.candidates, framework)
         return self._restarts[framework].since(last)
 
     def suspicion(self, failed: Iterable[Configuration], held: Sequence[Configuration]) -> NDArray[np.int64]:
-        """Of each candidate, failures that its values were part of and that no configuration with them disproves."""
+        """Counts the failures that each candidate's values were part of and that no configuration disproves."""
         found = np.zeros(len(self.candidates), dtype=np.int64)
         failed = tuple(failed)
         proven = self._placed(held if failed else ())
@@ -162,19 +149,19 @@ class CandidateGrid:
         return found
 
     def _column(self, name: str, configurations: Iterable[Configuration]) -> list[KnobValue | None]:
-        """``coordinate`` of each; ``UNSET`` of a knob that may be left to the framework."""
+        """Returns the ``coordinate`` of each; ``UNSET`` of a knob that may be left to the framework."""
         unset = UNSET if name in self._unset else None
         if name != STEPS:
             return column(name, configurations, unset)
         return [unset if (value := coordinate(name, c)) is None else value for c in configurations]
 
     def _placed(self, configurations: Sequence[Configuration]) -> NDArray[np.int64]:
-        """Configurations x dimensions: the place of each coordinate, -1 where the dimension does not hold it."""
+        """Returns the place of each coordinate by configuration and dimension; -1 where the dimension lacks it."""
         places = [[d.places.get(v, -1) for v in self._column(d.name, configurations)] for d in self.dimensions]  # type: ignore[arg-type]
         return np.array(places, dtype=np.int64).reshape(len(self.dimensions), len(configurations)).T
 
     def _dimension(self, name: str, anchors: Sequence[Configuration]) -> Dimension | None:
-        """``None`` where fewer than two values occur, or a candidate has none."""
+        """Returns ``None`` where fewer than two values occur, or a candidate has none."""
         found = set(self._column(name, self.candidates))
         values = {v for v in found.union(self._column(name, anchors)) if v is not None}
         if None in found or len(values) < 2:
@@ -219,7 +206,8 @@ class CandidateGrid:
         if region not in self._masks:
             mask = np.ones(len(self.candidates), dtype=np.bool_)
             for name, sign in region.compared(self._set):
-                values, places = self._coded(name)
+                read = name in self._set or name == STEPS  # steps may follow from other knobs
+                values, places = self._coded(name) if read else ([None], np.zeros(1, dtype=np.intp))
                 mask &= np.array([region.allows(name, sign, value) for value in values], dtype=np.bool_)[places]
             self._masks[region] = mask
         return self._masks[region]
@@ -227,9 +215,8 @@ class CandidateGrid:
     def _coded(self, name: str) -> tuple[list[KnobValue | None], NDArray[np.intp]]:
         """Returns the different coordinates along a knob, and each candidate's place among them."""
         if name not in self._codes:
-            every = [coordinate(name, c) for c in self.candidates]
-            places: dict[object, int] = {}
-            index = [places.setdefault((type(value), value), len(places)) for value in every]
-            values = dict(zip(index, every, strict=True))
-            self._codes[name] = [values[place] for place in range(len(values))], np.array(index, dtype=np.intp)
+            rows = name == STEPS
+            every = [coordinate(name, c) for c in self.candidates] if rows else column(name, self.candidates, None)
+            places = {value: place for place, value in enumerate(dict.fromkeys(every))}
+            self._codes[name] = list(places), np.fromiter(map(places.__getitem__, every), np.intp, len(every))
         return self._codes[name]

@@ -1,20 +1,22 @@
 """Regions that an out-of-memory failure rules out: every configuration that needs at least as much. Pure.
 
 A failure in one pool and phase is compared along the knobs that act on that pool in that phase, each with its signed
-direction; a knob of unknown direction must be equal.
+direction; a knob of unknown direction must be equal. Where a rollout server with GPUs of its own ran out, the knobs of
+the training do not count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeGuard
 
-from autotune.domain import Configuration, FailureReason, Phase, Pool, Trial, TrialState
+from autotune.domain import Configuration, FailureReason, Outcome, Phase, Pool, Trial, TrialState
 from autotune.statistics import retries
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
-from trainer.child.contract import StartupPart
+from trainer.child.contract import RunPaths, StartupPart
 
 STEPS, ROWS = "steps_per_generation", "micro_batch_size"
 
@@ -22,6 +24,11 @@ _WEIGHTS = frozenset({StartupPart.IMPORT.value, StartupPart.LOAD.value})
 """Phases in which only memory that is there in any phase has been allocated."""
 _ENGINE = frozenset({StartupPart.SERVER.value, StartupPart.ENGINE.value, StartupPart.CAPTURE.value})
 """Phases in which the rollout engine is built beside the weights, for the sequences of one generation."""
+SERVED = {"rollout_engine": "vllm", "rollout_mode": "server"}
+_SERVERS = frozenset({StartupPart.SERVER.value, StartupPart.CAPTURE.value})
+_SERVER_LOG = RunPaths(Path()).server_log.name
+_COUNTS = frozenset({"rollout_gpus", "rollout_data_parallel_size"})
+"""Knobs that do not matter to a server: a replica holds the same however many there are."""
 _PHASES = frozenset(phase.value for phase in Phase) | _WEIGHTS | _ENGINE
 _MAIN = frozenset({Pool.DEVICE.value, Pool.HOST.value})
 _POOL_WORDS = {Pool.DEVICE: "device memory", Pool.HOST: "host memory", Pool.ROLLOUT_CACHE: "rollout cache"}
@@ -94,13 +101,24 @@ def region(trial: Trial, *, one_memory: bool) -> Region | None:
         # The catalogue knows of no knob in this phase, so the phase cannot be what matters.
         phase, signs = None, _signs(pools, None)
     signs = {**signs, **{name: 0 for name in trial.configuration if name not in KNOBS}}
-    if phase in _ENGINE and trial.configuration.get("max_num_seqs") is None:
+    if _of_server(trial.configuration, outcome):
+        engine = {n for n in signs if n not in KNOBS or "rollout_engine" in KNOBS[n].needs} | set(SERVED)
+        signs = {n: s for n, s in signs.items() if n in engine - _COUNTS}
+    elif phase in _ENGINE and trial.configuration.get("max_num_seqs") is None:
         signs |= {ROWS: 1, STEPS: 1}
     if STEPS in signs and phase in _ENGINE | {Phase.GENERATE.value}:
         signs.pop(ROWS, None)  # its rows are counted by those of the generation
     if not any(signs.values()):
         return None
     return Region(trial.number, outcome.pool, outcome.phase, trial.configuration, tuple(sorted(signs.items())))
+
+
+def _of_server(configuration: Configuration, outcome: Outcome) -> bool:
+    """Tells whether a rollout server with GPUs of its own ran out of memory."""
+    if any(configuration.get(name) != value for name, value in SERVED.items()) or outcome.pool in (Pool.HOST, None):
+        return False
+    in_server = outcome.phase in _SERVERS or Path(outcome.log_path).name == _SERVER_LOG
+    return in_server or outcome.pool is Pool.ROLLOUT_CACHE
 
 
 def _signs(pools: frozenset[str], phase: str | None) -> dict[str, int]:

@@ -18,7 +18,7 @@ from optuna.trial import TrialState as OptunaState
 
 from autotune.domain import Study, Trial, TrialState
 from autotune.errors import MachineError, UsageError
-from autotune.proposals.translation import BOUND, NUMBER, OOM, PHASES, evidence, quiet, user_attributes
+from autotune.proposals.translation import NUMBER, evidence, quiet, user_attributes
 from search_spaces.space import SearchSpace
 
 METRIC = "tokens/hour"
@@ -70,14 +70,14 @@ def _fill(path: Path, study: Study, searched: Sequence[Trial], shapes: Mapping[s
 
 
 def _of_disk(error: BaseException | None) -> OSError | sqlite3.Error | None:
-    """The error of a disk or of SQLite behind an error of Optuna's or its driver's; ``None`` if there is none."""
+    """Returns the error of a disk or of SQLite behind an error of Optuna's or its driver's; ``None`` without one."""
     while error is not None and not isinstance(error, OSError | sqlite3.Error):
         error = error.__cause__
     return error
 
 
 def distributions(searched: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> dict[str, BaseDistribution]:
-    """One distribution for each searched knob: the values of the space, and those that were run."""
+    """Returns one distribution for each searched knob: the values of the space, and those that were run."""
     found: dict[str, BaseDistribution] = {}
     for name, values in searched.items():
         run = (t.configuration[name] for t in trials if name in t.configuration)
@@ -88,7 +88,7 @@ def distributions(searched: Mapping[str, Sequence[Any]], trials: Sequence[Trial]
 
 
 def frozen(trial: Trial, shapes: Mapping[str, BaseDistribution]) -> FrozenTrial:
-    """A trial as Optuna shows it; a knob its configuration does not set is left out."""
+    """Returns a trial as Optuna shows it; a knob its configuration does not set is left out."""
     configuration = trial.configuration
     params = {name: configuration[name] for name in shapes if name in configuration}
     state = _STATES[trial.state]
@@ -111,10 +111,9 @@ def frozen(trial: Trial, shapes: Mapping[str, BaseDistribution]) -> FrozenTrial:
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
-    """User attributes of a trial: phases, memory and bound, why the trial failed, and who proposed it."""
+    """Returns a trial's user attributes: phases, memory and bound, why it failed, and who proposed it."""
     known = evidence([trial])
-    attributes = user_attributes(known[0]) if known else {}
-    found = {name: attributes[name] for name in (PHASES, OOM, BOUND) if name in attributes}
+    found = user_attributes(known[0]) if known else {}
     found |= {NUMBER: trial.number, "kind": trial.kind.value, "proposed_by": trial.source}
     outcome = trial.outcome
     if outcome is not None and outcome.reason is not None:
@@ -123,5 +122,5 @@ def _attributes(trial: Trial) -> dict[str, Any]:
 
 
 def _moment(seconds: float | None) -> datetime | None:
-    """Optuna's times are local and name no zone."""
+    """Converts seconds to Optuna's times, which are local and name no zone."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).astimezone().replace(tzinfo=None)

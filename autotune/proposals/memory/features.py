@@ -12,7 +12,7 @@ import numpy as np
 from autotune.domain import Configuration, Pool
 from autotune.proposals.forecasts import Task
 from autotune.proposals.memory.parts import PLACE, Ledger, Matrix, Part
-from autotune.proposals.memory.rollout import add_rollout, waits_for_sync
+from autotune.proposals.memory.rollout import add_rollout
 from autotune.proposals.memory.settings import Settings, settings
 from autotune.proposals.memory.training import add_passes, add_states
 
@@ -47,8 +47,7 @@ def features(task: Task, configurations: Sequence[Configuration]) -> Matrix:
     ledger = Ledger(len(configurations))
     if configurations:
         s = settings(task, configurations)
-        weights_late, states_late = waits_for_sync(s)
-        add_states(s, ledger, late_weights=weights_late, late_states=states_late)
+        add_states(s, ledger)
         add_passes(s, ledger)
         add_rollout(s, ledger)
         _add_processes(s, ledger)

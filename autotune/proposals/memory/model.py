@@ -25,19 +25,22 @@ from search_spaces.frameworks import facts_of
 SCALES: Mapping[tuple[Part, ...], float] = {
     (Part.PROCESSES,): 0.1,
     (Part.ROLLOUT,): 0.2,
-    (Part.GENERATION,): 0.2,
-    (Part.WEIGHTS, Part.GRADIENTS, Part.OPTIMIZER, Part.SYNC, Part.OFFLOADED): 0.1,
-    (Part.ACTIVATIONS, Part.ALLOCATOR): 0.2,
-    (Part.LOGITS,): 0.2,
+    (Part.GENERATION,): 0.25,
+    (Part.WEIGHTS, Part.GRADIENTS, Part.OPTIMIZER, Part.SYNC, Part.OFFLOADED): 0.05,
+    (Part.ACTIVATIONS, Part.ALLOCATOR): 0.25,
+    (Part.LOGITS,): 0.25,
 }
 """Parts that share one learnt factor, and the standard deviation of its logarithm before any trial: smaller where bytes
 are counted. More factors, and other spreads from half to twice these, forecast recorded tables no better."""
-OF_MACHINE = 2
-"""The first so many do not need the model's sizes."""
-UNPROVEN, UNPROVEN_FRAMEWORK = 0.05, 0.1
-"""Spread of a factor that all parts share, and more for frameworks other than TRL, none of which has been measured."""
+GPU_ROLLOUT = 0.1
+"""The same of an engine on a GPU, where its share is a setting."""
+UNPROVEN, UNPROVEN_FRAMEWORK = {"cpu": 0.05, "cuda": 0.15}, 0.1
+"""Spread of a factor that all parts share, of GPUs by few recordings, and more for frameworks other than TRL, none of
+which has been measured."""
 NOISE = 0.04
 """Relative spread of peaks around the fitted formulas: processes of one configuration differ by up to 3 %."""
+NOISE_WEIGHT = 3.0
+"""Measured peaks ``NOISE`` counts for, beside a study's own."""
 ROUNDS = 6
 """Steps of a fit; more change nothing."""
 FARTHEST = 1.5
@@ -54,6 +57,7 @@ FAILED_IN: Mapping[str, tuple[Moment, ...]] = {
 }
 """Moments of an out-of-memory failure by phase; one while starting counts for any moment, which asks for no less."""
 _SPREADS = np.array(list(SCALES.values()))
+_ENGINE, _PROCESSES = (np.array([part in scale for scale in SCALES]) for part in (Part.ROLLOUT, Part.PROCESSES))
 _OF_SCALE = np.array([[part in scale for scale in SCALES] for part in PARTS], dtype=np.float64)
 
 
@@ -63,6 +67,8 @@ class Factors:
 
     logs: Column
     covariance: NDArray[np.float64]
+    noise: float = NOISE
+    """Relative spread of peaks around the formulas."""
 
     def peak(self, rows: Matrix, allowed: NDArray[np.bool_] | None = None) -> tuple[Column, Matrix, Column]:
         """Returns the median peak of each row of bytes, its slopes by the factors' logarithms, and its log-spread.
@@ -71,13 +77,13 @@ class Factors:
             rows: bytes by row, moment and scale.
             allowed: moments by row at which the peak may be; ``None``: any.
         """
-        parts = rows * np.exp(self.logs)
-        heights = parts.sum(axis=2)
+        factors = np.exp(self.logs)
+        heights = rows @ factors
         at = np.argmax(heights if allowed is None else np.where(allowed, heights, -1.0), axis=1)
         here = np.arange(len(at))
         peaks = np.maximum(heights[here, at], 1.0)
-        slopes = parts[here, at] / peaks[:, None]
-        return peaks, slopes, np.sqrt(np.einsum("ij,ij->i", slopes @ self.covariance, slopes) + NOISE**2)
+        slopes = rows[here, at] * factors / peaks[:, None]
+        return peaks, slopes, np.sqrt(np.einsum("ij,ij->i", slopes @ self.covariance, slopes) + self.noise**2)
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,12 @@ def fit(start: Factors, peaks: Peaks) -> Factors:
         gradient = slopes.T @ (measured.logs - np.log(heights)) / NOISE**2 - precision @ (found.logs - start.logs)
         step = np.clip(np.linalg.solve(information, gradient), -1.0, 1.0)
         found = Factors(found.logs + step, np.asarray(np.linalg.inv(information), dtype=np.float64))
+    # The known noise fits, lest a machine unlike the formulas seem noisy instead; its scatter widens forecasts only.
+    heights, slopes, _ = found.peak(measured.rows)
+    away = measured.logs - np.log(heights)
+    freedom = max(0.0, len(away) - float(np.einsum("ij,jk,ik->", slopes, found.covariance, slopes)) / NOISE**2)
+    noise = math.sqrt((NOISE_WEIGHT * NOISE**2 + float(away @ away)) / (NOISE_WEIGHT + freedom))
+    found = replace(found, noise=noise)
     heights, _, spreads = found.peak(bounds.rows, bounds.moments)
     least = np.minimum(bounds.logs, np.log(heights) + FARTHEST * spreads)
     for place, level in enumerate(least):
@@ -170,9 +182,12 @@ def scaled(task: Task, configurations: Sequence[Configuration]) -> Matrix:
 
 def prior(task: Task) -> Factors:
     """Returns factors of 1, doubted scale by scale, and all together where the model's sizes had to be guessed."""
-    unproven = UNPROVEN + UNPROVEN_FRAMEWORK * (not facts_of(task.resources.framework).memory_measured)
-    doubt = np.where(np.arange(len(SCALES)) < OF_MACHINE, 0.0, dimensions(task.resources.model).doubt)
-    covariance = np.diag(_SPREADS**2) + unproven**2 + np.outer(doubt, doubt)
+    unproven = UNPROVEN["cuda" if task.resources.gpus else "cpu"]
+    unproven += UNPROVEN_FRAMEWORK * (not facts_of(task.resources.framework).memory_measured)
+    # A factor known to within e^doubt reaches further upwards than doubt itself.
+    doubt = np.where(_PROCESSES, 0.0, math.expm1(dimensions(task.resources.model).doubt))
+    spreads = np.where(_ENGINE & (task.resources.gpus > 0), GPU_ROLLOUT, _SPREADS)
+    covariance = np.diag(spreads**2) + unproven**2 + np.outer(doubt, doubt)
     return Factors(np.zeros(len(SCALES)), covariance)
 
 
@@ -207,7 +222,7 @@ class MemoryModel:
         return cls(task, begun, begun)
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> MemoryModel:
-        """See ``PeakModel``. The order of ``trials`` does not matter."""
+        """Returns the model that knows ``trials``, in any order (``PeakModel``)."""
         found = tuple(fit(start, own) for start, own in zip(self.begun, peaks_of(task, trials), strict=True))
         return replace(self, task=task, factors=found, seen=self.seen if task == self.task else {})
 
@@ -219,7 +234,7 @@ class MemoryModel:
         return peaks, spreads
 
     def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast:
-        """See ``PeakModel``."""
+        """Returns the peaks in the pool closest to its limit (``PeakModel``)."""
         found = [self.peaks(configurations, pool) for pool in pools(self.task)]
         bounds = limits(self.task)
         fits = np.ones(len(configurations))

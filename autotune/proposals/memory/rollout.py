@@ -116,13 +116,6 @@ def _pages(s: Settings, number: Column) -> Column:
     return np.asarray(np.maximum(0.0, np.minimum((share - batch * token) / page, share / read) * page))
 
 
-def waits_for_sync(s: Settings) -> tuple[Column, float]:
-    """Returns 1 where trained weights, and where states, that wait on the host during generation do so during the
-    weight sync too, as verl has them."""
-    buckets = s.framework.weight_sync is WeightSync.BUCKETS
-    return s.columns.has("fsdp", "fsdp2") * float(buckets and not s.lora), float(buckets)
-
-
 def _sync(s: Settings) -> Column:
     """Returns bytes of weights that are whole beside the shards, and of buffers they are copied into."""
     size, c, way = s.size, s.columns, s.framework.weight_sync

@@ -14,6 +14,7 @@ from autotune.proposals.forecasts import Column
 from autotune.proposals.memory import megatron
 from autotune.proposals.memory.parts import Ledger, Moment, Part
 from autotune.proposals.memory.settings import Settings
+from search_spaces.frameworks import WeightSync
 
 GPU_TILE, CPU_TILE = (4.0, 6.0), (12.0, 29.0)
 """Bytes of an element of TRL's tile, without and with gradients: by Triton, which works in place; as torch operations,
@@ -53,14 +54,16 @@ _TRAINS = (Moment.UPDATE, Moment.STEP)
 _PASSES = (Moment.LOGPROB, Moment.UPDATE)
 
 
-def add_states(s: Settings, ledger: Ledger, *, late_weights: Column, late_states: float) -> None:
-    """Adds weights, gradients and optimizer state. The late ones are 1 where trained weights, or states, that wait on
-    the host during generation do so during the weight sync too."""
+def add_states(s: Settings, ledger: Ledger) -> None:
+    """Adds weights, gradients and optimizer state."""
     found = _by_trainer(s, _states(s), megatron.states(s))
     model_away, states_away = (
         s.columns.number(name) * s.colocated * float(s.gpus)
         for name in ("rollout_offload_model", "rollout_offload_optimizer")
     )
+    # In verl they wait on the host during the weight sync too; weights only where it fetches one after the other.
+    late_states = float(s.framework.weight_sync is WeightSync.BUCKETS)
+    late_weights = s.columns.has("fsdp", "fsdp2") * late_states * (not s.lora)
     # Nobody holds gradients between updates (verl's ``EngineTrainModeCtx``); with Megatron's weights go its gradients.
     between = 1.0 - s.fsdp * (s.generation_rows >= s.rows * s.accumulation)
     for part, name, moved, late in (

@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 import yaml
 
-from autotune.domain import Configuration, Trial
+from autotune.domain import Configuration, Pool, Trial
 from autotune.errors import UsageError
 from autotune.forecast import planner
 from autotune.forecast.answer import Accuracy, Machine
 from autotune.forecast.architecture import architecture
-from autotune.forecast.forecasting import Forecasts, Memory
+from autotune.forecast.forecasting import Forecasts
 from autotune.forecast.gpus import gpu_named
 from autotune.forecast.question import PlanRequest, Question
 from autotune.frameworks import framework_named
 from autotune.proposals.forecasts import PeakForecast, Task, TimeForecast
+from autotune.proposals.memory import Breakdown, Moment
 from autotune.specification.build import planned
 from search_spaces.frameworks import resolved
 from search_spaces.knobs import KNOBS
@@ -107,7 +108,8 @@ class Peaks:
 
 
 def forecasts(question: Question, times: Times | None = None) -> Forecasts:
-    return Forecasts(times or Times(), Peaks(), lambda _: Memory({}, 0.0, "update"), question.tokens, 80 * 2**30)
+    nothing = (Breakdown(Pool.DEVICE, Moment.UPDATE, 0.0, {}),) * 2
+    return Forecasts(times or Times(), Peaks(), lambda _: nothing, question.tokens, 80 * 2**30)
 
 
 def outside(question: Question, knobs: Mapping[str, Any], found: Configuration) -> dict[str, object]:

@@ -10,14 +10,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotune.domain import Configuration, Trial
+from autotune.domain import Configuration, Pool, Trial
 from autotune.forecast.answer import Machine
 from autotune.forecast.architecture import architecture
-from autotune.forecast.forecasting import Forecasts, Memory
+from autotune.forecast.forecasting import Forecasts
 from autotune.forecast.gpus import GPUS, gpu_named
 from autotune.forecast.question import PlanRequest, Question
 from autotune.forecast.search import ALIKE, SHAPE, SearchScope, _around, search
 from autotune.proposals.forecasts import SURE, PeakForecast, Task, TimeForecast
+from autotune.proposals.memory import Breakdown, Moment
 from search_spaces import legality
 from search_spaces.batch import BATCH_KNOBS
 from search_spaces.space import SearchSpace
@@ -66,7 +67,11 @@ class Peaks:
 
 def forecasts(limit: float) -> Forecasts:
     return Forecasts(
-        Times(), Peaks(limit), lambda c: Memory({"weights": 10 * GIB}, 1.0 * GIB, "update"), lambda c: 8192.0, 80 * GIB
+        Times(),
+        Peaks(limit),
+        lambda c: (Breakdown(Pool.DEVICE, Moment.UPDATE, 0.0, {}),) * 2,
+        lambda c: 8192.0,
+        80 * GIB,
     )
 
 
