@@ -74,10 +74,12 @@ def _longest(completions: tuple[int, ...], rows: float) -> float:
     return float(np.sort(np.array(completions, dtype=np.float64))[::-1] @ chances)
 
 
-def decoding(lengths: Lengths, rows: Column, places: Column, continuous: Column) -> tuple[Column, Column, Column]:
-    """Returns the decode steps of one generation of ``rows`` on a replica, ``places`` at a time, the mean number of
-    rows in a step, and the mean number of tokens such a row has generated."""
-    end = longest(lengths.completions, rows)
+def decoding(
+    lengths: Lengths, rows: Column, replicas: Column, places: Column, continuous: Column
+) -> tuple[Column, Column, Column]:
+    """Returns the decode steps of one generation on the replica with the longest of its ``rows``, ``places`` at a time,
+    the mean number of rows in a step, and the mean number of tokens such a row has generated."""
+    end, rows = longest(lengths.completions, rows), rows / replicas
     whole = np.array(lengths.completions, dtype=np.float64)
     kept = continuous > 0
     steps = np.where(kept, np.maximum(end, rows * lengths.mean / places), end * np.maximum(1.0, np.ceil(rows / places)))

@@ -171,23 +171,23 @@ def computed(facts: Facts, world: World) -> Column:
 
 def _generate(facts: Facts, world: World) -> Parts:
     vllm, tensor, size = facts["vllm"] > 0, facts["tensor"], world.size
-    rows, prompt = facts["rows"] / facts["generations"] / facts["replicas"], world.lengths.prompt
-    steps, live, context = decoding(world.lengths, rows, facts["sequences"], facts["continuous"])
-    steps = facts["generations"] * steps
+    prompt, once = world.lengths.prompt, facts["rows"] / facts["generations"]
+    parts = decoding(world.lengths, once, facts["replicas"], facts["sequences"], facts["continuous"])
+    steps, live, context = facts["generations"] * parts[0], parts[1], parts[2]
     part = np.where(vllm & world.hardware.shared, facts["ranks"] / facts["replicas"], 1.0)
     memory = _memory(facts, world) * part
     rate = OF_FORWARD * np.where(vllm, _engine_rate(facts, world), _rate(facts, world)) * part
     weights = world.weights * np.where(vllm, facts["engine_bytes"], _forward_bytes(facts)) / tensor
     cache = size.kv_values * np.where(vllm, facts["cache_bytes"], facts["master_bytes"]) / tensor
     moved = weights + live * (cache * (prompt + context) + size.vocabulary * SAMPLED_BYTES)
-    once = live * size.width * 4.0 * (tensor - 1.0) / tensor / world.hardware.link + 2e-5
+    linked = live * size.width * 4.0 * (tensor - 1.0) / tensor / world.hardware.link + 2e-5
     prompts = facts["rows"] / facts["replicas"] * prompt / np.where(facts["prefix"] > 0, facts["group"], 1.0)
     return {
         "decode": steps * np.maximum(moved / memory, 2.0 * world.weights / tensor * live / rate),
         "steps": steps * _step(facts, world),
         "prefill": 2.0 * world.weights * prompts / tensor / rate + facts["generations"] * weights / memory,
         # Two all-reduces a layer among the GPUs of a replica.
-        "exchange": np.where(tensor > 1, steps * 2.0 * size.layers * once, 0.0),
+        "exchange": np.where(tensor > 1, steps * 2.0 * size.layers * linked, 0.0),
         "gathers": facts["generations"] * np.where(vllm, 0.0, _gathered(facts, world)),
     }
 

@@ -17,7 +17,7 @@ rows = st.lists(st.integers(1, 500), min_size=1, max_size=80)
 
 def decoded(some: list[int], count: float, places: float, *, continuous: bool) -> tuple[float, float, float]:
     """Steps, tokens and context of one generation."""
-    columns = (np.array([float(n)]) for n in (count, places, continuous))
+    columns = (np.array([float(n)]) for n in (count, 1, places, continuous))
     steps, live, context = decoding(Lengths(tuple(some), 8.0, 8.0), *columns)
     return float(steps[0]), float(steps[0] * live[0]), float(context[0])
 
@@ -41,6 +41,13 @@ def test_every_token_is_decoded_once(some: list[int], places: int) -> None:
 def test_without_continuous_batching_all_rows_run_to_the_end(some: list[int]) -> None:
     steps, tokens, _ = decoded(some, len(some), 1000, continuous=False)
     assert (steps, tokens) == (max(some), pytest.approx(len(some) * max(some)))
+
+
+def test_the_slowest_replica_has_the_longest_row() -> None:
+    lengths, columns = Lengths((10, 20, 30, 40), 8.0, 8.0), [np.array([n]) for n in (4.0, 100.0, 1.0)]
+    alone, shared = (decoding(lengths, columns[0], np.array([n]), *columns[1:]) for n in (1.0, 2.0))
+    assert alone[0] == shared[0] == 40.0
+    assert shared[1] == pytest.approx(alone[1] / 2)
 
 
 @settings(max_examples=40, deadline=None)
