@@ -53,15 +53,18 @@ class Harness:
     def prepare(self, folders: list[Path]) -> None:
         """What ``run.run_trial`` does around the import of TRL, once for all that follow."""
         specs = [self.contract.read_spec(folder / "config.json") for folder in folders]
-        engine, ranks = self.module("engine"), self.module("ranks")
+        engine, deepspeed = self.module("engine"), self.module("cpu_deepspeed")
         engine.before_import(specs[-1].device, compiles=any(spec.settings.get("torch_compile") for spec in specs))
         if specs[-1].device == "cpu":
             importlib.import_module(f"{self._package}.user_environment").meet_on_loopback()
-        ranks.before_import(specs[-1])
+        without_gpu = self.module("importing").on_cpu(specs[-1])
+        if without_gpu:
+            deepspeed.before_import()
         if not any(spec.settings.get("use_vllm") for spec in specs):
             engine.leave_out(specs[-1].device)
         self.build, self.drive = self.module("build"), self.module("drive")
-        ranks.after_import(specs[-1])
+        if without_gpu:
+            deepspeed.after_import()
         self._constants = {place: getattr(importlib.import_module(place[0]), place[1]) for place in CONSTANTS}
 
     def module(self, name: str) -> Any:
