@@ -25,18 +25,15 @@ from search_spaces.frameworks import facts_of
 SCALES: Mapping[tuple[Part, ...], float] = {
     (Part.PROCESSES,): 0.1,
     (Part.ROLLOUT,): 0.2,
-    (Part.GENERATION,): 0.25,
-    (Part.WEIGHTS, Part.GRADIENTS, Part.OPTIMIZER, Part.SYNC, Part.OFFLOADED): 0.05,
-    (Part.ACTIVATIONS, Part.ALLOCATOR): 0.25,
-    (Part.LOGITS,): 0.25,
+    (Part.GENERATION,): 0.2,
+    (Part.WEIGHTS, Part.GRADIENTS, Part.OPTIMIZER, Part.SYNC, Part.OFFLOADED): 0.1,
+    (Part.ACTIVATIONS, Part.ALLOCATOR): 0.2,
+    (Part.LOGITS,): 0.2,
 }
 """Parts that share one learnt factor, and the standard deviation of its logarithm before any trial: smaller where bytes
 are counted. More factors, and other spreads from half to twice these, forecast recorded tables no better."""
-GPU_ROLLOUT = 0.1
-"""The same of an engine on a GPU, where its share is a setting."""
-UNPROVEN, UNPROVEN_FRAMEWORK = {"cpu": 0.05, "cuda": 0.15}, 0.1
-"""Spread of a factor that all parts share, of GPUs by few recordings, and more for frameworks other than TRL, none of
-which has been measured."""
+UNPROVEN, UNPROVEN_FRAMEWORK = 0.05, 0.1
+"""Spread of a factor that all parts share, and more for frameworks other than TRL, none of which has been measured."""
 NOISE = 0.04
 """Relative spread of peaks around the fitted formulas: processes of one configuration differ by up to 3 %."""
 NOISE_WEIGHT = 3.0
@@ -57,7 +54,7 @@ FAILED_IN: Mapping[str, tuple[Moment, ...]] = {
 }
 """Moments of an out-of-memory failure by phase; one while starting counts for any moment, which asks for no less."""
 _SPREADS = np.array(list(SCALES.values()))
-_ENGINE, _PROCESSES = (np.array([part in scale for scale in SCALES]) for part in (Part.ROLLOUT, Part.PROCESSES))
+_PROCESSES = np.array([Part.PROCESSES in scale for scale in SCALES])
 _OF_SCALE = np.array([[part in scale for scale in SCALES] for part in PARTS], dtype=np.float64)
 
 
@@ -182,12 +179,10 @@ def scaled(task: Task, configurations: Sequence[Configuration]) -> Matrix:
 
 def prior(task: Task) -> Factors:
     """Returns factors of 1, doubted scale by scale, and all together where the model's sizes had to be guessed."""
-    unproven = UNPROVEN["cuda" if task.resources.gpus else "cpu"]
-    unproven += UNPROVEN_FRAMEWORK * (not facts_of(task.resources.framework).memory_measured)
+    unproven = UNPROVEN + UNPROVEN_FRAMEWORK * (not facts_of(task.resources.framework).memory_measured)
     # A factor known to within e^doubt reaches further upwards than doubt itself.
     doubt = np.where(_PROCESSES, 0.0, math.expm1(dimensions(task.resources.model).doubt))
-    spreads = np.where(_ENGINE & (task.resources.gpus > 0), GPU_ROLLOUT, _SPREADS)
-    covariance = np.diag(spreads**2) + unproven**2 + np.outer(doubt, doubt)
+    covariance = np.diag(_SPREADS**2) + unproven**2 + np.outer(doubt, doubt)
     return Factors(np.zeros(len(SCALES)), covariance)
 
 
