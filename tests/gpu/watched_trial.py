@@ -15,8 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tests.support.not_none import not_none
-
 
 class Counter:
     """Stands for ``torch.cuda.synchronize``."""
@@ -45,7 +43,9 @@ class Counter:
 
 def load_child() -> ModuleType:
     path = Path(__file__).resolve().parents[2] / "trainer" / "child" / "start.py"
-    spec = not_none(importlib.util.spec_from_file_location("start_of_child", path))
+    spec = importlib.util.spec_from_file_location("start_of_child", path)
+    assert spec is not None
+    assert spec.loader is not None
     start = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(start)
     start.load_package()

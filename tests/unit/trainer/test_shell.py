@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from trainer.frameworks.common.shell import Command, commands
@@ -292,3 +294,12 @@ def test_an_empty_variable_that_the_callers_words_may_set_is_named_and_else_is_n
     words = the_only(script).words
     assert [word.text for word in words] == ["run", "recipes/$NAME/c_7.yaml", "--end"]
     assert [bool(word.unknown) for word in words] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    "text", ["|\u92d3{\U000dfa8e\U00018da8 7", "a {1..\u0661}", '\\\U000ba1b8"1', "echo \u00e9={\U0001f600}"]
+)
+def test_characters_outside_ascii_are_read_or_refused(text: str) -> None:
+    """The grammar's scanner looks each character up in a table for bytes; the process would end."""
+    with contextlib.suppress(ShellError):
+        assert all(word.text in text for command in commands(text) for word in command.words)

@@ -30,6 +30,10 @@ _INNER = frozenset(
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _VARIABLE = re.compile(rb"\$(?:([A-Za-z_0-9])|[@*#?!$-])")
 """Matches the beginning of a variable; the grammar does not know the second one of ``$A/$B/c``, so it sees a name."""
+_LAST_BACKSLASH = re.compile(r"(?<!\\)((?:\\\\)*)\\\Z")
+"""Matches a backslash that ends a script; it joins nothing."""
+_OUTSIDE_ASCII = re.compile(rb"[\x80-\xff]")
+"""Matches a byte that the parser is given as a plain sign: the grammar's scanner reads beyond its tables otherwise."""
 _NO_FILE = re.compile(r"[0-9]*[<>&|]+[ \t]*\n")
 _MOST_REPAIRS = 10
 
@@ -52,8 +56,8 @@ def parsed(text: str, line: int = 1) -> list[Node]:
         raise ShellError(row, "it holds a character that is none (a surrogate or NUL)")
     if len(text) > MAX_BYTES:
         raise ShellError(0, f"a script of more than {MAX_BYTES} bytes is not read")
-    original = ("\n" * (line - 1) + text + "\n\n").encode()  # a backslash that ends the script joins nothing
-    source = bytearray(_VARIABLE.sub(lambda found: b"_" + (found[1] or b"_"), original))
+    original = ("\n" * (line - 1) + _LAST_BACKSLASH.sub(r"\1\n", text) + "\n").encode()
+    source = bytearray(_VARIABLE.sub(lambda found: b"_" + (found[1] or b"_"), _OUTSIDE_ASCII.sub(b"%", original)))
     for _ in range(_MOST_REPAIRS):
         root = _PARSER.parse(source).root_node
         if not _repaired(source, root):
@@ -110,9 +114,9 @@ def _below(node: Node) -> Iterator[Node]:
 def text_of(*nodes: Node) -> str:
     """Returns the text from the first to the last of neighbouring nodes."""
     if len(nodes) == 1 or not nodes or nodes[0].parent is None:
-        return b"".join(node.text or b"" for node in nodes).decode()
-    first = nodes[0].parent.start_byte
-    return (nodes[0].parent.text or b"")[nodes[0].start_byte - first : nodes[-1].end_byte - first].decode()
+        return b"".join(node.text or b"" for node in nodes).decode(errors="replace")
+    first, text = nodes[0].parent.start_byte, nodes[0].parent.text or b""
+    return text[nodes[0].start_byte - first : nodes[-1].end_byte - first].decode(errors="replace")
 
 
 def line_of(node: Node) -> int:
