@@ -70,9 +70,9 @@ def _add_processes(s: Settings, ledger: Ledger) -> None:
     replicas = np.where(served, np.maximum(1.0, c.number("rollout_data_parallel_size", 1.0)), 1.0)
     ledger.add_beside(Part.PROCESSES, imports + WORKER * workers)
     ledger.add_beside(Part.ROLLOUT, engine * s.vllm * replicas)
-    transient, states = (
-        ledger.own[:, :, [PLACE[part] for part in parts]].sum(axis=2) for parts in (_PASSING, _STAYING)
-    )
+    passing = (Part.ACTIVATIONS, Part.LOGITS, Part.GENERATION, Part.SYNC)
+    staying = (Part.WEIGHTS, Part.GRADIENTS, Part.OPTIMIZER)
+    transient, states = (ledger.own[:, :, [PLACE[part] for part in parts]].sum(axis=2) for parts in (passing, staying))
     if s.gpus:
         ledger.add(Part.PROCESSES, CONTEXT)
         gaps = GPU_SLACK * (1.0 - 0.5 * c.number("expandable_segments"))
@@ -80,7 +80,3 @@ def _add_processes(s: Settings, ledger: Ledger) -> None:
     else:
         kept = KEPT * c.has("host_allocator", "keep") * transient.max(axis=1)
         ledger.own[:, :, PLACE[Part.ALLOCATOR]] = CPU_SLACK * states + kept[:, None]
-
-
-_PASSING = (Part.ACTIVATIONS, Part.LOGITS, Part.GENERATION, Part.SYNC)
-_STAYING = (Part.WEIGHTS, Part.GRADIENTS, Part.OPTIMIZER)

@@ -35,16 +35,15 @@ tables are forecast well after 3 to 10 trials. More factors forecast them no bet
 UNPROVEN, UNPROVEN_GPU, UNPROVEN_FRAMEWORK = 0.05, 0.15, 0.1
 """Spread of a factor that all parts share; on GPUs, none of which has been measured; and more for frameworks other than
 TRL, none of which has been either."""
-NOISE = 0.032
-"""Relative spread of peaks around the fitted formulas: processes of one configuration differ by up to 3 %."""
+NOISE, FITTED_NOISE = 0.04, 0.032
+"""Relative spread of peaks around the fitted formulas: processes of one configuration differ by up to 3 %; that of the
+peaks that are fitted, such that recorded tables are forecast well."""
 NOISE_WEIGHT = 3.0
 """Measured peaks ``NOISE`` counts for, beside a study's own."""
 PHASE_NOISE = 3.0
 """Times as noisy as a whole trial's a phase's own peak is: memory that the phase before freed may still be held."""
 ROUNDS = 6
 """Steps of a fit; more change nothing."""
-SHARES = (1.0, 0.5, 0.25, 0.1, 0.0)
-"""Shares of a step of which the one that fits best is gone: whole ones may lead away from peaks unlike the formulas."""
 FARTHEST = 1.5
 """Spreads that bounds raise a forecast by, at most: a bound beyond had another cause than the formulas know."""
 DEVICE_USABLE = 0.97
@@ -113,18 +112,20 @@ def fit(start: Factors, peaks: Peaks) -> Factors:
     measured, bounds = peaks.part(~peaks.bounds), peaks.part(peaks.bounds)
     precision = np.linalg.inv(start.covariance)
 
-    def misfit(one: Factors) -> float:
-        away, change = measured.logs - np.log(one.peak(measured.rows, measured.moments)[0]), one.logs - start.logs
-        return float(np.sum((away / measured.noise) ** 2)) / NOISE**2 + float(change @ precision @ change)
+    def misfit(tried: Factors) -> float:
+        away, change = measured.logs - np.log(tried.peak(measured.rows, measured.moments)[0]), tried.logs - start.logs
+        return float(np.sum((away / measured.noise) ** 2)) / FITTED_NOISE**2 + float(change @ precision @ change)
 
-    found, weights = start, (NOISE * measured.noise) ** -2.0
+    found, weights = start, (FITTED_NOISE * measured.noise) ** -2.0
     for _ in range(ROUNDS if len(measured.logs) else 0):
         heights, slopes, _ = found.peak(measured.rows, measured.moments)
         information = precision + (slopes.T * weights) @ slopes
         gradient = (slopes.T * weights) @ (measured.logs - np.log(heights)) - precision @ (found.logs - start.logs)
         step = np.linalg.solve(information, gradient)
         covariance: NDArray[np.float64] = np.asarray(np.linalg.inv(information), dtype=np.float64)
-        found = min((Factors(found.logs + share * step, covariance) for share in SHARES), key=misfit)
+        # The share of it that fits best: whole steps may lead away from peaks unlike the formulas.
+        several = (Factors(found.logs + share * step, covariance) for share in (1.0, 0.5, 0.25, 0.1, 0.0))
+        found = min(several, key=misfit)
     heights, _, spreads = found.peak(bounds.rows, bounds.moments)
     least = np.minimum(bounds.logs, np.log(heights) + FARTHEST * spreads)
     for place, level in enumerate(least):
@@ -135,16 +136,16 @@ def fit(start: Factors, peaks: Peaks) -> Factors:
     return replace(found, noise=_scatter(found, peaks))
 
 
-def _scatter(found: Factors, peaks: Peaks) -> float:
+def _scatter(fitted: Factors, peaks: Peaks) -> float:
     """Returns the relative spread of whole peaks around the fitted formulas, and of bounds that they stay below.
 
     ``NOISE`` fits, lest a machine unlike the formulas seem noisy instead; this one widens forecasts only.
     """
-    heights, slopes, _ = found.peak(peaks.rows, peaks.moments)
+    heights, slopes, _ = fitted.peak(peaks.rows, peaks.moments)
     away = peaks.logs - np.log(heights)
     telling = (peaks.noise == 1.0) & (~peaks.bounds | (away > 0.0))
     away, slopes = away[telling], slopes[telling]
-    freedom = max(0.0, len(away) - float(np.einsum("ij,jk,ik->", slopes, found.covariance, slopes)) / NOISE**2)
+    freedom = max(0.0, len(away) - float(np.einsum("ij,jk,ik->", slopes, fitted.covariance, slopes)) / FITTED_NOISE**2)
     return math.sqrt((NOISE_WEIGHT * NOISE**2 + float(away @ away)) / (NOISE_WEIGHT + freedom))
 
 
