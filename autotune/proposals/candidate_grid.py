@@ -55,7 +55,6 @@ class CandidateGrid:
     ) -> None:
         self.candidates = tuple(candidates)
         self._unset = frozenset(unset)
-        self._codes: dict[str, tuple[list[KnobValue | None], NDArray[np.intp]]] = {}
         self._masks: dict[Region, Mask] = {}
         dimensions = (self._dimension(n, anchors) for n in sorted(set(searched)))
         self.dimensions = tuple(d for d in dimensions if d is not None)
@@ -204,19 +203,21 @@ class CandidateGrid:
     def _covered(self, region: Region) -> Mask:
         """Returns ``dominance.covers`` for every candidate; kept, because a region stays once it is there."""
         if region not in self._masks:
-            mask = np.ones(len(self.candidates), dtype=np.bool_)
-            for name, sign in region.compared(self._set):
-                read = name in self._set or name == STEPS  # steps may follow from other knobs
-                values, places = self._coded(name) if read else ([None], np.zeros(1, dtype=np.intp))
-                mask &= np.array([region.allows(name, sign, value) for value in values], dtype=np.bool_)[places]
+            mask, names = np.ones(len(self.candidates), dtype=np.bool_), dict(region.compared(self._set))
+            for dimension, places in zip(self.dimensions, self._columns, strict=True):
+                if dimension.name in names:
+                    sign, values = names.pop(dimension.name), (None if v == UNSET else v for v in dimension.values)
+                    mask &= np.array([region.allows(dimension.name, sign, v) for v in values], dtype=np.bool_)[places]
+            # Knobs that are none of the dimensions, of the few candidates that are left.
+            inside = np.flatnonzero(mask)
+            left = [self.candidates[i] for i in inside.tolist()]
+            for name, sign in names.items():
+                found = [coordinate(name, c) for c in left] if name == STEPS else column(name, left, None)
+                allowed = {value: region.allows(name, sign, value) for value in set(found)}
+                if not all(allowed.values()):
+                    kept = [allowed[value] for value in found]
+                    inside, left = inside[kept], list(itertools.compress(left, kept))
+            mask[:] = False
+            mask[inside] = True
             self._masks[region] = mask
         return self._masks[region]
-
-    def _coded(self, name: str) -> tuple[list[KnobValue | None], NDArray[np.intp]]:
-        """Returns the different coordinates along a knob, and each candidate's place among them."""
-        if name not in self._codes:
-            rows = name == STEPS
-            every = [coordinate(name, c) for c in self.candidates] if rows else column(name, self.candidates, None)
-            places = {value: place for place, value in enumerate(dict.fromkeys(every))}
-            self._codes[name] = list(places), np.fromiter(map(places.__getitem__, every), np.intp, len(every))
-        return self._codes[name]

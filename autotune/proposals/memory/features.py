@@ -25,8 +25,9 @@ CONTEXT = 0.6 * (1 << 30)
 """Bytes of a CUDA process before its first tensor."""
 WORKER = 0.3e9
 """PSS of a process that loads data or computes rewards."""
-SLACK = 0.08
-"""Share of transient memory that CUDA's allocator has reserved beyond it; half with expandable segments."""
+GPU_SLACK, CPU_SLACK, KEPT = 0.08, 0.05, 0.1
+"""Share of transient memory that CUDA's allocator has reserved beyond it, half with expandable segments; of states that
+gaps of a CPU's heap add; of transient memory that an allocator keeps beside the peak when told to keep all."""
 
 
 def pools(task: Task) -> tuple[Pool, ...]:
@@ -67,10 +68,15 @@ def _add_processes(s: Settings, ledger: Ledger) -> None:
     imports, engine = (GPU_IMPORTS, GPU_ENGINE_IMPORTS) if s.gpus else (IMPORTS, ENGINE_IMPORTS)
     served = s.vllm > s.colocated
     replicas = np.where(served, np.maximum(1.0, c.number("rollout_data_parallel_size", 1.0)), 1.0)
-    ledger.add_beside(Part.PROCESSES, imports + engine * s.vllm * replicas + WORKER * workers)
+    ledger.add_beside(Part.PROCESSES, imports + WORKER * workers)
+    ledger.add_beside(Part.ROLLOUT, engine * s.vllm * replicas)
+    passing = (Part.ACTIVATIONS, Part.LOGITS, Part.GENERATION, Part.SYNC)
+    staying = (Part.WEIGHTS, Part.GRADIENTS, Part.OPTIMIZER)
+    transient, states = (ledger.own[:, :, [PLACE[part] for part in parts]].sum(axis=2) for parts in (passing, staying))
     if s.gpus:
         ledger.add(Part.PROCESSES, CONTEXT)
-        transient = [PLACE[part] for part in (Part.ACTIVATIONS, Part.LOGITS, Part.GENERATION, Part.SYNC)]
-        passing = ledger.own[:, :, transient].sum(axis=2)
-        gaps = SLACK * (1.0 - 0.5 * c.number("expandable_segments"))
-        ledger.own[:, :, PLACE[Part.ALLOCATOR]] = passing * gaps[:, None]
+        gaps = GPU_SLACK * (1.0 - 0.5 * c.number("expandable_segments"))
+        ledger.own[:, :, PLACE[Part.ALLOCATOR]] = transient * gaps[:, None]
+    else:
+        kept = KEPT * c.has("host_allocator", "keep") * transient.max(axis=1)
+        ledger.own[:, :, PLACE[Part.ALLOCATOR]] = CPU_SLACK * states + kept[:, None]

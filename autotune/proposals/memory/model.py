@@ -23,24 +23,25 @@ from autotune.statistics.distributions import normal_below, normal_hazard
 from search_spaces.frameworks import facts_of
 
 SCALES: Mapping[tuple[Part, ...], float] = {
-    (Part.PROCESSES,): 0.1,
-    (Part.ROLLOUT,): 0.2,
-    (Part.GENERATION,): 0.25,
-    (Part.WEIGHTS, Part.GRADIENTS, Part.OPTIMIZER, Part.SYNC, Part.OFFLOADED): 0.05,
-    (Part.ACTIVATIONS, Part.ALLOCATOR): 0.25,
-    (Part.LOGITS,): 0.25,
+    (Part.PROCESSES,): 0.07,
+    (Part.ROLLOUT,): 0.1,
+    (Part.GENERATION,): 0.5,
+    (Part.WEIGHTS, Part.GRADIENTS, Part.OPTIMIZER, Part.SYNC, Part.OFFLOADED): 0.1,
+    (Part.ACTIVATIONS, Part.ALLOCATOR): 0.3,
+    (Part.LOGITS,): 0.15,
 }
-"""Parts that share one learnt factor, and the standard deviation of its logarithm before any trial: smaller where bytes
-are counted. More factors, and other spreads from half to twice these, forecast recorded tables no better."""
-GPU_ROLLOUT = 0.1
-"""The same of an engine on a GPU, where its share is a setting."""
-UNPROVEN, UNPROVEN_FRAMEWORK = {"cpu": 0.05, "cuda": 0.15}, 0.1
-"""Spread of a factor that all parts share, of GPUs by few recordings, and more for frameworks other than TRL, none of
-which has been measured."""
-NOISE = 0.04
-"""Relative spread of peaks around the fitted formulas: processes of one configuration differ by up to 3 %."""
+"""Parts that share one learnt factor, and the standard deviation of its logarithm before any trial: such that recorded
+tables are forecast well after 3 to 10 trials. More factors forecast them no better."""
+UNPROVEN, UNPROVEN_GPU, UNPROVEN_FRAMEWORK = 0.05, 0.15, 0.1
+"""Spread of a factor that all parts share; on GPUs, none of which has been measured; and more for frameworks other than
+TRL, none of which has been either."""
+NOISE, FITTED_NOISE = 0.04, 0.032
+"""Relative spread of peaks around the fitted formulas: processes of one configuration differ by up to 3 %; that of the
+peaks that are fitted, such that recorded tables are forecast well."""
 NOISE_WEIGHT = 3.0
 """Measured peaks ``NOISE`` counts for, beside a study's own."""
+PHASE_NOISE = 3.0
+"""Times as noisy as a whole trial's a phase's own peak is: memory that the phase before freed may still be held."""
 ROUNDS = 6
 """Steps of a fit; more change nothing."""
 FARTHEST = 1.5
@@ -57,7 +58,7 @@ FAILED_IN: Mapping[str, tuple[Moment, ...]] = {
 }
 """Moments of an out-of-memory failure by phase; one while starting counts for any moment, which asks for no less."""
 _SPREADS = np.array(list(SCALES.values()))
-_ENGINE, _PROCESSES = (np.array([part in scale for scale in SCALES]) for part in (Part.ROLLOUT, Part.PROCESSES))
+_PROCESSES = np.array([Part.PROCESSES in scale for scale in SCALES])
 _OF_SCALE = np.array([[part in scale for scale in SCALES] for part in PARTS], dtype=np.float64)
 
 
@@ -98,6 +99,8 @@ class Peaks:
     """Logarithms of bytes."""
     bounds: NDArray[np.bool_]
     """True where the peak is at least that high."""
+    noise: Column
+    """Times as noisy as the peak of a whole trial."""
 
     def part(self, chosen: NDArray[np.bool_]) -> Peaks:
         """Returns a selection of the peaks."""
@@ -108,19 +111,21 @@ def fit(start: Factors, peaks: Peaks) -> Factors:
     """Fits the most probable factors and how sure they are."""
     measured, bounds = peaks.part(~peaks.bounds), peaks.part(peaks.bounds)
     precision = np.linalg.inv(start.covariance)
-    found = start
+
+    def misfit(tried: Factors) -> float:
+        away, change = measured.logs - np.log(tried.peak(measured.rows, measured.moments)[0]), tried.logs - start.logs
+        return float(np.sum((away / measured.noise) ** 2)) / FITTED_NOISE**2 + float(change @ precision @ change)
+
+    found, weights = start, (FITTED_NOISE * measured.noise) ** -2.0
     for _ in range(ROUNDS if len(measured.logs) else 0):
-        heights, slopes, _ = found.peak(measured.rows)
-        information = precision + slopes.T @ slopes / NOISE**2
-        gradient = slopes.T @ (measured.logs - np.log(heights)) / NOISE**2 - precision @ (found.logs - start.logs)
-        step = np.clip(np.linalg.solve(information, gradient), -1.0, 1.0)
-        found = Factors(found.logs + step, np.asarray(np.linalg.inv(information), dtype=np.float64))
-    # The known noise fits, lest a machine unlike the formulas seem noisy instead; its scatter widens forecasts only.
-    heights, slopes, _ = found.peak(measured.rows)
-    away = measured.logs - np.log(heights)
-    freedom = max(0.0, len(away) - float(np.einsum("ij,jk,ik->", slopes, found.covariance, slopes)) / NOISE**2)
-    noise = math.sqrt((NOISE_WEIGHT * NOISE**2 + float(away @ away)) / (NOISE_WEIGHT + freedom))
-    found = replace(found, noise=noise)
+        heights, slopes, _ = found.peak(measured.rows, measured.moments)
+        information = precision + (slopes.T * weights) @ slopes
+        gradient = (slopes.T * weights) @ (measured.logs - np.log(heights)) - precision @ (found.logs - start.logs)
+        step = np.linalg.solve(information, gradient)
+        covariance: NDArray[np.float64] = np.asarray(np.linalg.inv(information), dtype=np.float64)
+        # The share of it that fits best: whole steps may lead away from peaks unlike the formulas.
+        several = (Factors(found.logs + share * step, covariance) for share in (1.0, 0.5, 0.25, 0.1, 0.0))
+        found = min(several, key=misfit)
     heights, _, spreads = found.peak(bounds.rows, bounds.moments)
     least = np.minimum(bounds.logs, np.log(heights) + FARTHEST * spreads)
     for place, level in enumerate(least):
@@ -128,7 +133,20 @@ def fit(start: Factors, peaks: Peaks) -> Factors:
         height, slope, spread = found.peak(bounds.rows[one], bounds.moments[one])
         raised = normal_hazard((np.log(height) - level) / spread) / spread
         found = replace(found, logs=found.logs + np.maximum(0.0, found.covariance @ slope[0]) * raised)
-    return found
+    return replace(found, noise=_scatter(found, peaks))
+
+
+def _scatter(fitted: Factors, peaks: Peaks) -> float:
+    """Returns the relative spread of whole peaks around the fitted formulas, and of bounds that they stay below.
+
+    ``NOISE`` fits, lest a machine unlike the formulas seem noisy instead; this one widens forecasts only.
+    """
+    heights, slopes, _ = fitted.peak(peaks.rows, peaks.moments)
+    away = peaks.logs - np.log(heights)
+    telling = (peaks.noise == 1.0) & (~peaks.bounds | (away > 0.0))
+    away, slopes = away[telling], slopes[telling]
+    freedom = max(0.0, len(away) - float(np.einsum("ij,jk,ik->", slopes, fitted.covariance, slopes)) / FITTED_NOISE**2)
+    return math.sqrt((NOISE_WEIGHT * NOISE**2 + float(away @ away)) / (NOISE_WEIGHT + freedom))
 
 
 def peaks_of(task: Task, trials: Sequence[Trial]) -> list[Peaks]:
@@ -136,21 +154,25 @@ def peaks_of(task: Task, trials: Sequence[Trial]) -> list[Peaks]:
     wrong = retries.disproved(trials)
     ended = [t for t in sorted(trials, key=lambda t: t.number) if t.number not in wrong and t.state.is_finished]
     matrix = scaled(task, [t.configuration for t in ended])
+    alone = task.resources.training_processes == 1 and not task.resources.gpus
     found = []
     for pool, limit, rows in zip(pools(task), limits(task), matrix, strict=True):
         # A failure is a bound where its pool was full; on a CPU there is one memory, whatever it was put down to.
         full = (pool,) if task.resources.gpus else (Pool.HOST, Pool.DEVICE, None)
         usable = 0.0 if limit is None else limit * (DEVICE_USABLE if pool is Pool.DEVICE else 1.0)
-        read = [_peak(trial, pool, usable, full) for trial in ended]
-        moments = [[moment in one[0] for moment in MOMENTS] for one in read]
-        levels, bounds = np.array([one[1] for one in read]), np.array([one[2] for one in read], dtype=np.bool_)
-        several = Peaks(
-            rows=rows,
+        read = [(place, *_peak(trial, pool, usable, full), 1.0) for place, trial in enumerate(ended)]
+        for place, trial in enumerate(ended if alone else ()):
+            read += [(place, *one, False, PHASE_NOISE) for one in _by_phase(trial)]
+        read = [one for one in read if one[2] > 0]
+        moments = [[moment in one[1] for moment in MOMENTS] for one in read]
+        own = Peaks(
+            rows=rows[np.array([one[0] for one in read], dtype=np.intp)],
             moments=np.array(moments, dtype=np.bool_).reshape(-1, len(MOMENTS)),
-            logs=np.log(np.maximum(1.0, levels)),
-            bounds=bounds,
+            logs=np.log(np.array([one[2] for one in read])),
+            bounds=np.array([one[3] for one in read], dtype=np.bool_),
+            noise=np.array([one[4] for one in read]),
         )
-        found.append(several.part(levels > 0))
+        found.append(own)
     return found
 
 
@@ -174,6 +196,19 @@ def _peak(
     return FAILED_IN.get(str(outcome.phase), MOMENTS), max(usable, peak) if counts else 0.0, True
 
 
+def _by_phase(trial: Trial) -> list[tuple[Collection[Moment], float]]:
+    """Reads moments and bytes of phases other than the highest that held; none where freed memory is kept, which shows
+    in every phase."""
+    if not trial.fits or trial.configuration.get("host_allocator") not in (None, "default"):
+        return []
+    found: list[tuple[Collection[Moment], float]] = []
+    for phase in (Phase.GENERATE.value, Phase.LOGPROB.value):
+        several = [p.host for c in trial.cycles if (p := c.peaks.get(phase)) is not None and p.host]
+        if several:
+            found.append((FAILED_IN[phase], float(max(several))))
+    return found
+
+
 def scaled(task: Task, configurations: Sequence[Configuration]) -> Matrix:
     """Returns bytes by pool, configuration, moment and scale."""
     found: Matrix = features(task, configurations) @ _OF_SCALE
@@ -182,12 +217,11 @@ def scaled(task: Task, configurations: Sequence[Configuration]) -> Matrix:
 
 def prior(task: Task) -> Factors:
     """Returns factors of 1, doubted scale by scale, and all together where the model's sizes had to be guessed."""
-    unproven = UNPROVEN["cuda" if task.resources.gpus else "cpu"]
+    unproven = UNPROVEN_GPU if task.resources.gpus else UNPROVEN
     unproven += UNPROVEN_FRAMEWORK * (not facts_of(task.resources.framework).memory_measured)
     # A factor known to within e^doubt reaches further upwards than doubt itself.
     doubt = np.where(_PROCESSES, 0.0, math.expm1(dimensions(task.resources.model).doubt))
-    spreads = np.where(_ENGINE & (task.resources.gpus > 0), GPU_ROLLOUT, _SPREADS)
-    covariance = np.diag(spreads**2) + unproven**2 + np.outer(doubt, doubt)
+    covariance = np.diag(_SPREADS**2) + unproven**2 + np.outer(doubt, doubt)
     return Factors(np.zeros(len(SCALES)), covariance)
 
 

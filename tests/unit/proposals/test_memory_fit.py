@@ -15,6 +15,7 @@ def seen(matrix: list[list[float]], level: list[float], bounds: list[bool]) -> P
         moments=np.ones((count, 1), dtype=bool),
         logs=np.log(1e9 * np.array(level, dtype=float)),
         bounds=np.array(bounds, dtype=bool),
+        noise=np.ones(count),
     )
 
 
