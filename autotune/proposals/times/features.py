@@ -47,7 +47,7 @@ USED: Mapping[str, tuple[str, ...]] = {
         *(*BATCH, *SHARING, "master_bytes", "kind", "checkpointing", "state_bytes", "host_bytes", "trainable"),
         *("packed", "together"),
     ),
-    Phase.SYNC.value: (*BATCH, *ENGINE, *SHARING, "master_bytes"),
+    Phase.SYNC.value: (*BATCH, *ENGINE, *SHARING, "master_bytes", "quantized", "sleep"),
     Phase.REWARD.value: ("rows",),
     Phase.WAIT.value: ("ranks", "rows", "vllm", "kind"),
     Phase.IDLE.value: ("ranks", "rows", "generations", "updates"),
@@ -151,14 +151,16 @@ def _engine(task: Task, c: Columns, ranks: Column, gpus: Column) -> dict[str, Co
     tensor = np.where(vllm > 0, np.maximum(1.0, c.number("tensor_parallel_size", 1.0)), 1.0)
     served = np.maximum(1.0, c.number("rollout_data_parallel_size", 1.0))
     replicas = np.where(server > 0, served, np.maximum(1.0, gpus // tensor))
-    weights = c.level("rollout_dtype", WIDTH, 2.0)
+    weights, quantized = c.level("rollout_dtype", WIDTH, 2.0), c.has("rollout_quantization", "fp8")
     compiled = vllm * (1.0 - c.has("enforce_eager", True))
     return {
         "vllm": vllm,
         "server": server,
         "tensor": tensor,
         "replicas": np.where(vllm > 0, replicas, ranks),
-        "engine_bytes": np.where(c.has("rollout_quantization", "fp8") > 0, 1.0, weights),
+        "engine_bytes": np.where(quantized > 0, 1.0, weights),
+        "quantized": quantized,
+        "sleep": (vllm - server) * c.number("sleep_level"),
         "cache_bytes": np.where(c.each("kv_cache_dtype", lambda kind: str(kind).startswith("fp8")) > 0, 1.0, weights),
         "sequences": np.where(vllm > 0, c.number("max_num_seqs", 256.0), UNLIMITED),
         "graphs": compiled * (task.resources.device != "cpu"),

@@ -24,7 +24,7 @@ from autotune.domain import Phase
 from autotune.proposals.forecasts import Column
 from autotune.proposals.times.features import OFF, PhaseRows, is_number
 from autotune.proposals.times.observed import LEAST_S, Measured
-from autotune.proposals.times.roofline import PARTS, Parts, seconds_of
+from autotune.proposals.times.roofline import PARTS, Parts, shares_of
 
 Matrix = NDArray[np.float64]
 
@@ -125,13 +125,12 @@ class Posterior:
 
 def linear(parts: Parts, factors: Mapping[str, float], size: int) -> tuple[Column, Matrix]:
     """Returns log seconds at factors of 1, by the tangent at ``factors``, and the slopes in the factors' spreads."""
-    seconds = np.maximum(seconds_of(parts, factors, size), 1e-12)
-    base, slopes = np.log(seconds), np.zeros((size, len(PARTS)))
+    seconds, shares = shares_of(parts, factors, size)
+    base, slopes = np.log(np.maximum(seconds, 1e-12)), np.zeros((size, len(PARTS)))
     for place, (name, spread) in enumerate(PARTS.items()):
         if name in parts:
-            share = factors.get(name, 1.0) * parts[name] / seconds
-            base = base - share * math.log(factors.get(name, 1.0))
-            slopes[:, place] = share * spread
+            base = base - shares[name] * math.log(factors.get(name, 1.0))
+            slopes[:, place] = shares[name] * spread
     return base, slopes
 
 

@@ -1,15 +1,20 @@
 """Completion lengths of a cycle, and the decode steps and tokens that follow from them. Pure.
 
-With continuous batching a waiting row takes the place of a finished one; without, every row is computed until the
-longest of its generation has ended.
+With continuous batching a waiting row takes the place of a finished one, and the batch shrinks at the end; without,
+every row is computed until the longest of its generation has ended.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotune.proposals.forecasts import Column, Task
 
@@ -17,6 +22,10 @@ PRESUMED_SHARE = 0.5
 """Mean completion and mean prompt, of the longest allowed, where nothing is recorded."""
 QUANTILES = 256
 """Lengths that stand for a presumed distribution, at most."""
+MOST_ROWS = 1024
+"""Rows of a generation that are queued, at most; each stands for several where there are more."""
+SEGMENTS = 24
+"""Pieces of constant load into which a generation is cut, at most."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +59,13 @@ def presumed(task: Task) -> Lengths:
 
 @lru_cache(maxsize=64)
 def heavy_tailed(rows: int, limit: int, mean: float) -> tuple[int, ...]:
-    """Returns quantiles of an exponential distribution cut at ``limit``, of about this mean."""
+    """Returns quantiles of an exponential distribution cut at ``limit``, of about this mean, well mixed."""
     levels = -np.log1p(-(np.arange(rows) + 0.5) / rows)
     low, high = 0.0, 64.0 * limit
     for _ in range(60):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if np.clip(middle * levels, 1, limit).mean() < mean else (low, middle)
-    return tuple(np.clip(np.rint(high * levels), 1, limit).astype(int).tolist())
+    return _mixed(np.clip(np.rint(high * levels), 1, limit).astype(int).tolist(), rows)
 
 
 def longest(completions: tuple[int, ...], rows: Column) -> Column:
@@ -77,12 +86,57 @@ def _longest(completions: tuple[int, ...], rows: float) -> float:
 def decoding(
     lengths: Lengths, rows: Column, replicas: Column, places: Column, continuous: Column
 ) -> tuple[Column, Column, Column]:
-    """Returns the decode steps of one generation on the replica with the longest of its ``rows``, ``places`` at a time,
-    the mean number of rows in a step, and the mean number of tokens such a row has generated."""
-    end, rows = longest(lengths.completions, rows), rows / replicas
-    whole = np.array(lengths.completions, dtype=np.float64)
-    kept = continuous > 0
-    steps = np.where(kept, np.maximum(end, rows * lengths.mean / places), end * np.maximum(1.0, np.ceil(rows / places)))
-    live = rows * np.where(kept, lengths.mean, end) / steps
-    context = np.where(kept, float(np.mean(whole**2)) / lengths.mean, end) / 2.0
-    return steps, live, context
+    """Returns one generation of ``rows`` on the replica with the longest of them, ``places`` at a time, in pieces of
+    constant load: decode steps, rows in each, and mean tokens such a row has generated. An array row for each row,
+    ended by pieces of no steps."""
+    cases, place = np.unique(np.column_stack([rows, replicas, places, continuous > 0]), axis=0, return_inverse=True)
+    found = [_load(lengths.completions, *case) for case in cases.tolist()]
+    most = max((one.shape[1] for one in found), default=1)
+    whole = np.zeros((len(found), 3, most))
+    for one, pieces in zip(whole, found, strict=True):
+        one[:, : pieces.shape[1]] = pieces
+    each = whole[place.reshape(-1)]
+    return each[:, 0], each[:, 1], each[:, 2]
+
+
+@lru_cache(maxsize=1024)
+def _load(
+    completions: tuple[int, ...], rows: float, replicas: float, places: float, continuous: float
+) -> NDArray[np.float64]:
+    """Returns ``decoding`` of one configuration; do not change the array."""
+    count = max(1, min(round(rows), MOST_ROWS))
+    weight = max(1.0, rows / count)
+    every = completions if count == len(completions) else _mixed(completions, count)
+    cuts = [round(i * count / replicas) for i in range(round(replicas) + 1)]
+    share = max((every[a:b] for a, b in itertools.pairwise(cuts) if b > a), key=lambda own: (max(own), sum(own)))
+    if continuous:
+        steps, live, context = _queued(share, max(1, int(places / weight)))
+        return np.stack([steps, live * weight, context])
+    rounds = max(1.0, math.ceil(len(share) * weight / places))
+    return np.array([[max(share) * rounds], [len(share) * weight / rounds], [max(share) / 2]])
+
+
+def _mixed(completions: Sequence[int], count: int) -> tuple[int, ...]:
+    """Returns ``count`` lengths of the same distribution, short and long ones in turn."""
+    ordered = sorted(completions)
+    step = next(s for s in itertools.count(max(1, round(count * 0.618))) if math.gcd(s, count) == 1)
+    picked = [ordered[int((i + 0.5) * len(ordered) / count)] for i in range(count)]
+    return tuple(picked[(i * step) % count] for i in range(count))
+
+
+def _queued(share: tuple[int, ...], places: int) -> tuple[Column, Column, Column]:
+    """Returns the pieces where a row starts as soon as a place becomes free."""
+    free, starts = [0] * min(places, len(share)), []
+    for length in share:
+        starts.append(heapq.heappop(free))
+        heapq.heappush(free, starts[-1] + length)
+    start = np.array(starts, dtype=np.float64)
+    stop = start + share
+    ends = np.unique(stop)
+    pieces = min(len(ends), SEGMENTS)
+    until = ends[np.rint(np.arange(1, pieces + 1) * len(ends) / pieces).astype(np.intp) - 1]
+    since = np.concatenate([[0.0], until[:-1]])
+    low, high = np.maximum(start, since[:, None]), np.minimum(stop, until[:, None])
+    held = np.maximum(high - low, 0.0)
+    total = held.sum(axis=1)
+    return until - since, total / (until - since), (held * ((low + high) / 2 - start)).sum(axis=1) / total

@@ -7,7 +7,7 @@ arXiv:2001.08361). With N weights, F FLOP/s and B bytes/s:
     generate  decoding: the longer of (weights + live rows' cache) / B and 2 N live / F, step by step; prefill 2 N / F
     logprob   passes x (2 N + attention / 3) tokens / F, weights read, logits
     update    6 N tokens / F, or 8 N with checkpointing; optimizer's bytes / B; gradients between ranks
-    sync      bytes of the weights / B, or over the link to a server
+    sync      bytes of the weights / B, or over the link to a server; a sleeping engine wakes up
 
 What it is for is the *order* of configurations. Every part is known to a factor only (``PARTS``), which is learnt from
 trials (``learning``): one constant for a launch, an efficiency or an overlap holds on one machine and not on the next.
@@ -34,15 +34,17 @@ from autotune.proposals.times.features import PhaseRows
 from autotune.proposals.times.lengths import Lengths, decoding, longest
 
 PARTS: Mapping[str, float] = {
-    "compute": 0.3,
-    "decode": 0.3,
-    **dict.fromkeys(
-        ("launch", "steps", "prefill", "gathers", "exchange", "optimizer", "logits", "moved", "offload"), 0.7
-    ),
+    **dict.fromkeys(("compute", "decode"), 0.3),
+    **dict.fromkeys(("launch", "calls", "steps", "prefill", "gathers", "exchange", "optimizer"), 0.7),
+    **dict.fromkeys(("logits", "moved", "wake", "offload"), 0.7),
 }
 """Standard deviation of the logarithm of each part's factor: what a device reaches, and how much of it is hidden."""
 Parts = Mapping[str, Column]
 """Seconds of one phase by part, an array element for each row; a phase of no parts does not occur."""
+OVERLAPPED = ("compute", "logits")
+"""Parts that the device works on while the host launches ("launch"): the longer counts."""
+SHARPNESS = 6.0
+"""The longer counts smoothly: the sum of their powers to the inverse power."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ SAMPLED_BYTES = 24.0
 """The same of a decode step, with its random numbers."""
 SYNC_PARTS, SYNC_PART_S = 10.0, 1e-4
 """Tensors of a layer sent to an engine, and the host's seconds for each."""
+WAKE_S = 0.2
+"""Until a sleeping engine's memory is mapped again; presumed."""
 REWARD_S, REWARD_ROW_S = 1e-3, 1e-4
 HOST_S, HOST_TOKEN_S = 8e-3, 2e-6
 """Host's work outside all phases, of a cycle and of each token."""
@@ -115,8 +119,25 @@ def parts_of(phase: str, rows: PhaseRows, world: World) -> Parts:
 
 
 def seconds_of(parts: Parts, factors: Mapping[str, float], size: int) -> Column:
-    """Returns the sum of the parts, each times its factor (1 where none is given)."""
-    return sum((factors.get(name, 1.0) * column for name, column in parts.items()), start=np.zeros(size))
+    """Returns the seconds of the parts together, each times its factor (1 where none is given)."""
+    return shares_of(parts, factors, size)[0]
+
+
+def shares_of(parts: Parts, factors: Mapping[str, float], size: int) -> tuple[Column, Parts]:
+    """Returns ``seconds_of``, and of each part the derivative of their logarithm by that of its factor."""
+    scaled, none = {name: factors.get(name, 1.0) * column for name, column in parts.items()}, np.zeros(size)
+    device = sum((scaled[name] for name in OVERLAPPED if name in scaled), start=none)
+    host = scaled.get("launch", none)
+    longer = np.maximum(np.maximum(device, host), 1e-12)
+    powers = (device / longer) ** SHARPNESS, (host / longer) ** SHARPNESS
+    both = powers[0] + powers[1]
+    together = longer * both ** (1.0 / SHARPNESS)
+    weights = {"launch": together * powers[1] / np.maximum(both * host, 1e-12)}
+    weights |= dict.fromkeys(OVERLAPPED, together * powers[0] / np.maximum(both * device, 1e-12))
+    others = sum((column for name, column in scaled.items() if name not in weights), start=none)
+    whole = np.maximum(together + others, 1e-12)
+    shares = {name: weights.get(name, 1.0) * column / whole for name, column in scaled.items()}
+    return together + others, shares
 
 
 def _between_ranks(facts: Facts, world: World, amount: Column | float) -> Column:
@@ -172,22 +193,26 @@ def computed(facts: Facts, world: World) -> Column:
 def _generate(facts: Facts, world: World) -> Parts:
     vllm, tensor, size = facts["vllm"] > 0, facts["tensor"], world.size
     prompt, once = world.lengths.prompt, facts["rows"] / facts["generations"]
-    parts = decoding(world.lengths, once, facts["replicas"], facts["sequences"], facts["continuous"])
-    steps, live, context = facts["generations"] * parts[0], parts[1], parts[2]
+    each, live, context = decoding(world.lengths, once, facts["replicas"], facts["sequences"], facts["continuous"])
+    each = facts["generations"][:, None] * each
+    steps = each.sum(axis=1)
     part = np.where(vllm & world.hardware.shared, facts["ranks"] / facts["replicas"], 1.0)
     memory = _memory(facts, world) * part
     rate = OF_FORWARD * np.where(vllm, _engine_rate(facts, world), _rate(facts, world)) * part
     weights = world.weights * np.where(vllm, facts["engine_bytes"], _forward_bytes(facts)) / tensor
     cache = size.kv_values * np.where(vllm, facts["cache_bytes"], facts["master_bytes"]) / tensor
-    moved = weights + live * (cache * (prompt + context) + size.vocabulary * SAMPLED_BYTES)
-    linked = live * size.width * 4.0 * (tensor - 1.0) / tensor / world.hardware.link + 2e-5
+    of_row = cache[:, None] * (prompt + context) + size.vocabulary * SAMPLED_BYTES
+    read = (weights[:, None] + live * of_row) / memory[:, None]
+    multiplied = 2.0 * world.weights * live / (tensor * rate)[:, None]
+    decoded = (each * live).sum(axis=1)
+    linked = decoded * size.width * 4.0 * (tensor - 1.0) / tensor / world.hardware.link + 2e-5 * steps
     prompts = facts["rows"] / facts["replicas"] * prompt / np.where(facts["prefix"] > 0, facts["group"], 1.0)
     return {
-        "decode": steps * np.maximum(moved / memory, 2.0 * world.weights / tensor * live / rate),
+        "decode": (each * np.maximum(read, multiplied)).sum(axis=1),
         "steps": steps * _step(facts, world),
         "prefill": 2.0 * world.weights * prompts / tensor / rate + facts["generations"] * weights / memory,
         # Two all-reduces a layer among the GPUs of a replica.
-        "exchange": np.where(tensor > 1, steps * 2.0 * size.layers * linked, 0.0),
+        "exchange": np.where(tensor > 1, 2.0 * size.layers * linked, 0.0),
         "gathers": facts["generations"] * np.where(vllm, 0.0, _gathered(facts, world)),
     }
 
@@ -221,9 +246,8 @@ def _passes(
     gathers = np.where((k > 2.0) & ~kept, 2.0, 1.0) * count * _gathered(facts, world)
     device = {"compute": multiplied + read / memory, "logits": logits / memory}
     launch = count * k / 2.0 * TRAINING_KERNELS * world.size.layers * kernel
-    if not world.hardware.shared:  # launches overlap the GPU's work: only what takes longer counts
-        launch = np.maximum(launch - device["compute"] - device["logits"], 0.0)
-    found = {**device, "launch": launch, "gathers": SEEN * gathers}
+    # A CPU launches what it computes itself.
+    found = {**device, "calls" if world.hardware.shared else "launch": launch, "gathers": SEEN * gathers}
     return {name: column * times for name, column in found.items()}
 
 
@@ -247,11 +271,17 @@ def _update(facts: Facts, world: World) -> Parts:
 
 
 def _sync(facts: Facts, world: World) -> Parts:
-    moved = world.weights * (facts["master_bytes"] + facts["engine_bytes"]) / _memory(facts, world)
+    written = facts["engine_bytes"] * np.where(facts["quantized"] > 0, 2.0, 1.0)
+    moved = world.weights * (facts["master_bytes"] + written) / _memory(facts, world)
     sent = np.where(facts["server"] > 0, world.weights * facts["master_bytes"] / world.hardware.link, 0.0)
     times = np.where(facts["vllm"] > 0, np.minimum(facts["generations"], facts["updates"]), 0.0)
     parts = SYNC_PARTS * world.size.layers * SYNC_PART_S
-    return {"moved": times * (moved + sent + parts), "gathers": times * _gathered(facts, world)}
+    copied = np.where(facts["sleep"] == 1, world.weights * facts["engine_bytes"] / world.hardware.host_link, 0.0)
+    return {
+        "moved": times * (moved + sent + parts),
+        "gathers": times * _gathered(facts, world),
+        "wake": np.where(facts["sleep"] > 0, times * (WAKE_S + copied), 0.0),
+    }
 
 
 def _reward(facts: Facts, _: World) -> Parts:

@@ -16,10 +16,10 @@ rows = st.lists(st.integers(1, 500), min_size=1, max_size=80)
 
 
 def decoded(some: list[int], count: float, places: float, *, continuous: bool) -> tuple[float, float, float]:
-    """Steps, tokens and context of one generation."""
+    """Returns steps, tokens and the largest context of one generation."""
     columns = (np.array([float(n)]) for n in (count, 1, places, continuous))
     steps, live, context = decoding(Lengths(tuple(some), 8.0, 8.0), *columns)
-    return float(steps[0]), float(steps[0] * live[0]), float(context[0])
+    return float(steps.sum()), float(steps[0] @ live[0]), float(context.max())
 
 
 @settings(max_examples=40, deadline=None)
@@ -44,10 +44,15 @@ def test_without_continuous_batching_all_rows_run_to_the_end(some: list[int]) ->
 
 
 def test_the_slowest_replica_has_the_longest_row() -> None:
-    lengths, columns = Lengths((10, 20, 30, 40), 8.0, 8.0), [np.array([n]) for n in (4.0, 100.0, 1.0)]
-    alone, shared = (decoding(lengths, columns[0], np.array([n]), *columns[1:]) for n in (1.0, 2.0))
-    assert alone[0] == shared[0] == 40.0
-    assert shared[1] == pytest.approx(alone[1] / 2)
+    rows, places, continuous = (np.array([n, n]) for n in (4.0, 100.0, 1.0))
+    steps, live, _ = decoding(Lengths((10, 20, 30, 40), 8.0, 8.0), rows, np.array([1.0, 2.0]), places, continuous)
+    assert steps.sum(axis=1).tolist() == [40.0, 40.0]
+    assert (steps * live).sum(axis=1).tolist() == [100.0, 70.0]
+
+
+def test_a_batch_shrinks_at_the_end_where_there_are_fewer_places_than_rows() -> None:
+    steps, tokens, _ = decoded([10, 10, 40], 3, 2, continuous=True)
+    assert (steps, tokens) == (50.0, 60.0)
 
 
 @settings(max_examples=40, deadline=None)

@@ -11,7 +11,7 @@ from autotune.proposals.times import PhaseTimes
 from autotune.proposals.times import model as times_model
 from autotune.proposals.times.features import PhaseRows
 from autotune.proposals.times.learning import linear
-from autotune.proposals.times.roofline import PARTS, Parts, World, parts_of, seconds_of
+from autotune.proposals.times.roofline import PARTS, Parts, World, parts_of, seconds_of, shares_of
 from tests.support import timed_machine as made
 from tests.support.timed_machine import rank_correlation
 
@@ -31,9 +31,18 @@ def test_the_tangent_meets_the_logarithm_where_it_is_drawn(factors: dict[str, fl
     assert base + slopes @ weights == pytest.approx(np.log(seconds_of(SECONDS, factors, 2)))
 
 
+def test_of_launches_and_the_device_the_longer_counts() -> None:
+    """Where they are equal they hinder each other a little; a factor's slope is its share of what counts."""
+    parts = {"compute": np.array([1.0, 2.0, 2.0]), "launch": np.array([8.0, 0.1, 2.0]), "gathers": np.ones(3)}
+    seconds, shares = shares_of(parts, {}, 3)
+    assert seconds == pytest.approx([9.0, 3.0, 1.0 + 2.0 * 2.0 ** (1 / 6)], rel=1e-4)
+    assert sum(shares.values()) == pytest.approx(np.ones(3))
+    assert shares["launch"] == pytest.approx([8 / 9, 0.0, shares["compute"][2]], abs=1e-4)
+
+
 def cheap_launches(phase: str, rows: PhaseRows, world: World) -> Parts:
     """A roofline that believes launches to cost a thousand times what they do."""
-    return {n: c * (1000.0 if n == "launch" else 1.0) for n, c in parts_of(phase, rows, world).items()}
+    return {n: c * (1000.0 if n in ("launch", "calls") else 1.0) for n, c in parts_of(phase, rows, world).items()}
 
 
 @pytest.mark.parametrize("seed", range(3))
