@@ -119,7 +119,7 @@ def test_every_page_draws_in_both_themes_at_phone_and_wall_width(
             assert tab.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
         tab.set_viewport_size({"width": 1200, "height": 900})
     tab.goto(f"{url}/studies/1/why")
-    assert tab.locator("svg.chart").count() >= 6
+    assert tab.locator("svg.chart").count() >= 5  # six, but where the answer changes no knob
     heights = tab.evaluate("[...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().height)")
     assert min(heights) > 40
     tab.context.close()
