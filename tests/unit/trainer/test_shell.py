@@ -27,6 +27,7 @@ def the_only(script: str) -> Command:
         ("run costs='5 $' now $", ["run", "costs=5 $", "now", "$"]),
         ('run "$@" $*', ["run", "$@", "$*"]),
         ("E=; run $E ''", ["run", ""]),
+        ("run $é $% a=é", ["run", "$é", "$%", "a=é"]),
     ],
 )
 def test_words(script: str, words: list[str]) -> None:

@@ -32,8 +32,9 @@ _VARIABLE = re.compile(rb"\$(?:([A-Za-z_0-9])|[@*#?!$-])")
 """Matches the beginning of a variable; the grammar does not know the second one of ``$A/$B/c``, so it sees a name."""
 _LAST_BACKSLASH = re.compile(r"(?<!\\)((?:\\\\)*)\\\Z")
 """Matches a backslash that ends a script; it joins nothing."""
-_OUTSIDE_ASCII = re.compile(rb"[\x80-\xff]")
-"""Matches a byte that the parser is given as a plain sign: the grammar's scanner reads beyond its tables otherwise."""
+_PLAIN = re.compile(rb"\$?[\x80-\xff]|\$(?=[%=.,:/+^~])")
+"""Matches what the parser is given as a plain sign: a byte outside ASCII, for which the grammar's scanner reads beyond
+its tables, and a ``$`` that names no variable."""
 _NO_FILE = re.compile(r"[0-9]*[<>&|]+[ \t]*\n")
 _MOST_REPAIRS = 10
 
@@ -57,7 +58,8 @@ def parsed(text: str, line: int = 1) -> list[Node]:
     if len(text) > MAX_BYTES:
         raise ShellError(0, f"a script of more than {MAX_BYTES} bytes is not read")
     original = ("\n" * (line - 1) + _LAST_BACKSLASH.sub(r"\1\n", text) + "\n").encode()
-    source = bytearray(_VARIABLE.sub(lambda found: b"_" + (found[1] or b"_"), _OUTSIDE_ASCII.sub(b"%", original)))
+    plain = _PLAIN.sub(lambda found: b"%" * len(found[0]), original)
+    source = bytearray(_VARIABLE.sub(lambda found: b"_" + (found[1] or b"_"), plain))
     for _ in range(_MOST_REPAIRS):
         root = _PARSER.parse(source).root_node
         if not _repaired(source, root):
