@@ -118,12 +118,13 @@ def loop(
     grace_s: float | None = None,
     spread: Spread | None = None,
     prepared: Prepared | None = None,
+    command: str = "",
 ) -> StudyLoop:
     """Builds the loop of a stored study, which also handles requests through the database.
 
     ``warm`` forks trials from a process with all imports done and, on a GPU, lets one process run several search
     trials. ``spread`` places trials on other machines; without it they run on this one. ``prepared`` allows a new
-    choice of the workload.
+    choice of the workload. ``command`` began this run.
     """
     clock = SystemClock()
     control = Control(store, study.id, stop, clock)
@@ -149,6 +150,7 @@ def loop(
         fingerprint=fingerprint.digest,
         requests=control,
         prepared=prepared,
+        command=command,
     )
 
 

@@ -66,7 +66,7 @@ def go_on_command(reading: StudyReading, command: str) -> str:
     wall_s = reading.limits.wall_s
     if reading.study.status is not StudyStatus.DONE or not wall_s:
         return command if " " in command else ""
-    return re.sub(r"(--budget[= ])\S+", rf"\g<1>{math.ceil(wall_s / 30.0)}m", command)
+    return re.sub(r" --budget[= ]\S+", "", command) + f" --budget {math.ceil(wall_s / 30.0)}m" if command else ""
 
 
 def _ends(reading: StudyReading, furthest: str | None, share: float) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, replace
 from functools import partial
@@ -107,6 +105,8 @@ class StudyLoop:
     requests: Requests | None = None
     prepared: Prepared | None = None
     """The study as it was prepared, with its plan; ``None``: its workload stays."""
+    command: str = ""
+    """Command that began this run, for pages that show how to go on; empty if it was no command."""
 
     def __post_init__(self, runner: TrialRunner | None, crew: Crew | None, clock: Clock) -> None:
         if (runner is None) is (crew is None):
@@ -216,8 +216,7 @@ class StudyLoop:
         """Stores the limits, for `status` in another terminal, and the command, which continues the study."""
         limits = {name: getattr(self.budget, name) for name in ("wall_s", "max_trials", "gpu_hours", "at_once")}
         where = {"places": list(self._crew.places), "nodes": list(self._crew.nodes)}
-        command = shlex.join(["autotune", *sys.argv[1:]])
-        self._say("session_started", "the tuner started", None, **limits, **where, command=command)
+        self._say("session_started", "the tuner started", None, **limits, **where, command=self.command)
 
     def _run_trials(self, ledger: Ledger) -> str:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -151,6 +152,7 @@ def _run(
                     study, limits, store, settings, observer, stop, prepared.fingerprint,
                     allow_busy=options.allow_busy, warm=not options.cold, grace_s=notice.grace_s, spread=spread,
                     prepared=prepared if spread is None and study.spec.name == prepared.spec.name else None,
+                    command=shlex.join(["autotune", *sys.argv[1:]]),
                 ).run()  # fmt: skip
             if result.successor is None:
                 return result

@@ -100,7 +100,7 @@ def test_the_timeline_has_a_row_a_gpu_and_leaves_pauses_out() -> None:
 @pytest.mark.parametrize(
     ("status", "wall_s", "expected"),
     [
-        (StudyStatus.DONE, 600.0, "autotune start --budget 20m --name a"),
+        (StudyStatus.DONE, 600.0, "autotune start --name a --budget 20m"),
         (StudyStatus.DONE, None, "autotune start --budget 10m --name a"),
         (StudyStatus.OPEN, 600.0, "autotune start --budget 10m --name a"),
     ],
@@ -110,6 +110,7 @@ def test_the_command_that_goes_on_has_more_budget_after_the_end(
 ) -> None:
     study = reading(study=factories.study(status=status), limits=Budget(wall_s=wall_s))
     assert go_on_command(study, "autotune start --budget 10m --name a") == expected
+    assert go_on_command(study, "") == ""
 
 
 @pytest.mark.parametrize("query", ["updates=x", "updates=0", "updates=-1", "updates=1e9", "updates=9&price=nan"])
