@@ -181,8 +181,9 @@ def lanes_of(spec: StudySpec, at_once: int) -> tuple[Lane, ...]:
     if at_once == 1:
         return ()
     cpus = hardware.by_core(os.sched_getaffinity(0))[: max(1, hardware.usable_cores())]
-    numbers = [gpu.index for gpu in hardware.visible_gpus()] if spec.resources.gpus else []
-    return lanes(at_once, spec.resources.gpus, cpus, hardware.usable_memory(), spec.memory_limit, numbers)
+    gpus = hardware.visible_gpus() if spec.resources.gpus else ()
+    numbers, near = [gpu.index for gpu in gpus], [gpu.cpus for gpu in gpus]
+    return lanes(at_once, spec.resources.gpus, cpus, hardware.usable_memory(), spec.memory_limit, numbers, near)
 
 
 def keeper_for(study: Study, settings: Settings, clock: Clock, place: int | None) -> WarmWorkerPool | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from autotune.errors import MachineError, UsageError
 from autotune.machine import gpu_faults, hardware
 from autotune.machine.nvml import Gpu
+from autotune.machine.topology import slow_paths
 from autotune.wording.numbers import counted, format_size
 from search_spaces.configuration import Resources
 
@@ -143,7 +144,7 @@ def usable_resources(
     """Returns the resources of one trial on this machine; restricts this process and its trials to the study's GPUs.
 
     Args:
-        talk: receives a sentence if visible GPUs are left out.
+        talk: receives a sentence if visible GPUs are left out, and one if a trial's GPUs exchange data slowly.
         gpus: GPUs of one trial; ``None`` is all of one kind, 0 a run on the CPU.
         asked: name of the option that sets the number, if not ``--gpus``.
         at_once: trials side by side.
@@ -165,4 +166,7 @@ def usable_resources(
         talk(f"not used: {gpu_faults.sentence(unfit)}")
     if visible:
         os.environ.update(environment(chosen.gpus))
-    return hardware.resources(gpus=chosen.gpus if at_once == 1 or gpus is None else chosen.gpus[:gpus])
+    held = chosen.gpus if at_once == 1 or gpus is None else chosen.gpus[:gpus]
+    if slow := slow_paths(held):
+        talk(f"note: {slow}")
+    return hardware.resources(gpus=held)

@@ -12,6 +12,7 @@ from typing import Any
 
 from autotune.machine.gpu_faults import GpuFault
 from autotune.machine.nvml import Gpu, read_machine
+from autotune.machine.topology import nvlink_groups
 from search_spaces.configuration import Resources
 
 GPU_LOCK_DRIVER = 580
@@ -266,6 +267,7 @@ def describe(files: Files = HOST, gpus: tuple[Gpu, ...] | None = None) -> dict[s
         "machine": platform.machine(),
         "driver": gpus[0].driver if gpus else None,
         "gpus": [{k: v for k, v in asdict(gpu).items() if k in fixed} for gpu in gpus],
+        "nvlink": nvlink_groups(gpus),
     }
 
 

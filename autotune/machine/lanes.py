@@ -40,8 +40,10 @@ def lanes(
     memory: int | None,
     memory_limit: int | None,
     numbers: Sequence[int] = (),
+    near: Sequence[Sequence[int]] = (),
 ) -> tuple[Lane, ...]:
-    """Returns equal shares of the machine: ``gpus`` for each trial, neighbouring CPUs, an equal part of the memory.
+    """Returns equal shares of the machine: ``gpus`` for each trial, neighbouring CPUs on the socket of its first GPU as
+    far as there are any, an equal part of the memory.
 
     Args:
         at_once: number of trials.
@@ -50,6 +52,7 @@ def lanes(
         memory: bytes that this process may use; ``None``: not known.
         memory_limit: bytes that the study allows each trial; all trials must have them.
         numbers: GPUs that the study holds, in the driver's count.
+        near: CPUs on the socket of each of these GPUs.
 
     Raises:
         UsageError: the machine is too small.
@@ -63,11 +66,17 @@ def lanes(
             f"{format_size(memory)} there are"
         )
     share = None if memory is None else memory // at_once
+    sets: list[list[int]] = []
+    free = list(cpus)
+    for place in range(at_once):
+        wanted = frozenset(near[place * gpus] if near and gpus else ())
+        sets.append(sorted(free, key=lambda cpu: cpu not in wanted)[:each])
+        free = [cpu for cpu in free if cpu not in sets[-1]]
     return tuple(
         Lane(
             index=place,
             gpus=tuple(range(place * gpus, (place + 1) * gpus)),
-            cpus=tuple(sorted(cpus[place * each : (place + 1) * each])),
+            cpus=tuple(sorted(sets[place])),
             memory=share if memory_limit is None else memory_limit,
             numbers=tuple(numbers[place * gpus : (place + 1) * gpus]),
         )

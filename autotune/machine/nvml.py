@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -41,6 +42,10 @@ class Gpu:
     """Slices that the GPU is partitioned into."""
     persistent: bool | None = None
     """True if the driver keeps the GPU initialised while it is unused; ``None``: not reported."""
+    paths: tuple[tuple[int, str], ...] = ()
+    """Number of each other GPU and the path to it: ``NVLINK``, or what data pass on the way. Empty: not reported."""
+    cpus: tuple[int, ...] = ()
+    """CPUs of the socket that the GPU is connected to. Empty: not reported."""
 
     @property
     def cuda_name(self) -> str:
@@ -49,6 +54,17 @@ class Gpu:
         A number for a whole GPU, because DeepSpeed reads that variable as numbers.
         """
         return self.uuid if self.uuid.startswith("MIG-") else str(self.index)
+
+
+NVLINK = "NVLink"
+_PATHS = {
+    10: "a PCIe switch",
+    20: "PCIe switches",
+    30: "a PCIe host bridge",
+    40: "one socket",
+    50: "the link between two sockets",
+}
+"""Words for ``nvmlGpuTopologyLevel_t``: the common ancestor of two GPUs."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +94,8 @@ def read_machine(library: Any = None) -> Machine:
         except nvml.NVMLError as error:
             raise MachineError(f"the driver does not answer for its GPUs: {error}") from error
         read = [_read(nvml, index, driver) for index in range(count)]
-        gpus = tuple(one for one in read if isinstance(one, Gpu))
+        fit = [one for one in read if isinstance(one, Gpu)]
+        gpus = tuple(_placed(nvml, gpu, [other.index for other in fit if other is not gpu]) for gpu in fit)
         unfit = tuple(one for one in read if isinstance(one, GpuFault))
         if unfit and not gpus:
             raise MachineError(f"no GPU can be used: {gpu_faults.sentence(unfit)}")
@@ -140,6 +157,23 @@ def _slices(nvml: Any, handle: Any, whole: Gpu) -> Iterator[Gpu]:
         if part is not None:
             name = _text(_ask(nvml, partial(nvml.nvmlDeviceGetName, part), whole.name))
             yield replace(whole, uuid=_text(nvml.nvmlDeviceGetUUID(part)), name=name, **_state(nvml, part))
+
+
+def _placed(nvml: Any, gpu: Gpu, others: Sequence[int]) -> Gpu:
+    """Returns the GPU with its CPUs and its paths to ``others``; a partitioned GPU has no paths."""
+    handle = nvml.nvmlDeviceGetHandleByIndex(gpu.index)
+    words = _ask(nvml, lambda: nvml.nvmlDeviceGetCpuAffinity(handle, -(-(os.cpu_count() or 1) // 64)), ())
+    cpus = tuple(64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1)
+    paths = (
+        [] if gpu.mig else [(other, _path(nvml, handle, nvml.nvmlDeviceGetHandleByIndex(other))) for other in others]
+    )
+    return replace(gpu, cpus=cpus, paths=tuple(paths) if all(path for _, path in paths) else ())
+
+
+def _path(nvml: Any, one: Any, other: Any) -> str:
+    if _ask(nvml, lambda: nvml.nvmlDeviceGetP2PStatus(one, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK), 1) == 0:
+        return NVLINK
+    return _PATHS.get(_ask(nvml, lambda: nvml.nvmlDeviceGetTopologyCommonAncestor(one, other), -1), "")
 
 
 def _state(nvml: Any, handle: Any) -> dict[str, Any]:

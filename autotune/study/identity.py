@@ -53,8 +53,12 @@ def _under_next_name(store: Store, spec: StudySpec, now: float, *, any_sampler: 
 def check_machine(store: Store, study: Study, fingerprint: Fingerprint) -> None:
     """Refuses to add to trials measured on another machine; the ``StudyDiffersError`` names the difference."""
     before = store.fingerprint(study.id)
-    here = None if before is None else replace(fingerprint, workload=before.workload)  # the study's own, by now
-    if before is None or here is None or before.digest == here.digest:
+    if before is None:
+        return
+    # the workload is the study's own by now; an earlier version recorded less of the hardware
+    recorded = {name: value for name, value in fingerprint.hardware.items() if name in before.hardware}
+    here = replace(fingerprint, workload=before.workload, hardware=recorded)
+    if before.digest == here.digest:
         return
     changed = "; ".join(differing(encode(before), encode(here))[:8])
     raise StudyDiffersError(

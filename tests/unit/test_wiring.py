@@ -110,6 +110,7 @@ def test_trials_of_another_machine_are_not_added_to() -> None:
     store.save_fingerprint(study.id, here, f.NOW)
     wiring.check_machine(store, study, here)
     wiring.check_machine(store, study, replace(here, workload="as another version would put it"))
+    wiring.check_machine(store, study, replace(here, hardware={**here.hardware, "new": "an earlier version read less"}))
     other = replace(here, hardware={**here.hardware, "cpu": "another"})
     with pytest.raises(StudyDiffersError, match=r"hardware\.cpu: example -> another"):
         wiring.check_machine(store, study, other)

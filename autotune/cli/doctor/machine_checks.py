@@ -12,6 +12,7 @@ from autotune.machine.gpu_faults import GpuFault
 from autotune.machine.nvml import Gpu
 from autotune.machine.other_load import CpuLoad
 from autotune.machine.surroundings import SHARED_MEMORY, Surroundings
+from autotune.machine.topology import slow_paths
 from autotune.settings import HOME_VARIABLE
 from autotune.wording.numbers import format_size
 
@@ -119,6 +120,8 @@ def check_gpus(gpus: Sequence[Gpu], name_of: Callable[[int], str] = lambda _: ""
     except MachineError as error:
         return [Finding("GPU", Verdict.PROBLEM, str(error), f"sudo nvidia-smi -i {gpus[0].index} -mig 0")]
     found = [_gpu(gpu, name_of, used=any(gpu is held for held in chosen.gpus)) for gpu in gpus]
+    if slow := slow_paths(chosen.gpus):
+        found.append(Finding("GPU links", Verdict.WARNING, slow, "nvidia-smi topo -m"))
     return [*found, *([Finding("GPUs", Verdict.WARNING, chosen.said, ALL_GPUS)] if chosen.said else [])]
 
 

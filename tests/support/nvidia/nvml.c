@@ -1,5 +1,6 @@
 /* libnvidia-ml.so.1 as far as it is asked here, in the words of nvml.h: GPUs that NVML_* variables describe.
- * NVML_GPUS (2), NVML_LOST (an index), NVML_SLICES (0), NVML_PLAIN (only what every GPU answers), NVML_XID (an event). */
+ * NVML_GPUS (2), NVML_LOST (an index), NVML_SLICES (0), NVML_PLAIN (only what every GPU answers), NVML_XID (an event),
+ * NVML_LINKED (2: how many neighbouring GPUs NVLink joins; the others meet at a socket, four GPUs to a socket). */
 #include <stdlib.h>
 #include <string.h>
 #include <stdio.h>
@@ -70,6 +71,15 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned place, Device *
     (*out)->slice = place + 1;
     return OK;
 }
+int nvmlDeviceGetP2PStatus(Device *one, Device *other, int kind, int *out) {
+    unsigned each = number("NVML_LINKED", 2);
+    if (kind != 2) return INVALID; /* NVML_P2P_CAPS_INDEX_NVLINK */
+    ANSWER(optional(one) ? optional(one) : optional(other), *out = one->index / each == other->index / each ? 0 : 5)
+}
+int nvmlDeviceGetTopologyCommonAncestor(Device *one, Device *other, int *out)
+    ANSWER(optional(one) ? optional(one) : optional(other), *out = one->index / 4 == other->index / 4 ? 40 : 50)
+int nvmlDeviceGetCpuAffinity(Device *device, unsigned words, unsigned long *out)
+    ANSWER(words < 1 ? INVALID : optional(device), memset(out, 0, 8 * words); out[0] = device->index < 4 ? 0x3 : 0xc)
 int nvmlDeviceGetPersistenceMode(Device *device, unsigned *out) ANSWER(optional(device), *out = 1)
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *out) ANSWER(fault(device), *out = ((Memory){80ull << 30, 78ull << 30, 2ull << 30}))
 int nvmlDeviceGetMemoryInfo_v2(Device *device, Memory_v2 *out) {

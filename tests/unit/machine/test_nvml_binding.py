@@ -112,3 +112,16 @@ def test_only_initialised_cuda_counts_as_an_open_gpu_and_whoever_initialised_it_
     assert found["capability"] == [9, 0]
     assert (found["unloaded"], found["loaded"], found["initialised"]) == (False, False, True)
     assert found["culprit"] == "opens"
+
+
+def test_paths_between_gpus_and_the_cpus_beside_them() -> None:
+    gpus = answers(READ, gpus=5, linked=2)["gpus"]
+    assert gpus[0]["paths"] == [
+        [1, "NVLink"],
+        [2, "one socket"],
+        [3, "one socket"],
+        [4, "the link between two sockets"],
+    ]
+    assert [gpu["cpus"] for gpu in gpus] == [[0, 1]] * 4 + [[2, 3]]
+    assert [gpu["paths"] for gpu in answers(READ, plain=1)["gpus"]] == [[], []], "not reported is not slow"
+    assert [gpu["paths"] for gpu in answers(READ, gpus=3, lost=1)["gpus"]] == [[[2, "one socket"]], [[0, "one socket"]]]
