@@ -90,7 +90,7 @@ class Harness:
         config, updates = build.configure(spec, UPDATES, folder / "scratch")
         assert updates == 1, "a cycle of several updates has another reference"
         model = build.load_model(spec, config, spec.model)
-        prompts = build.load_prompts(spec.prompts, UPDATES * spec.rows_per_update // 2)
+        prompts = build.load_prompts(spec.prompts, UPDATES, spec.rows_per_update)
         trainer = build.build_trainer(spec, config, model, build.rewards_of(spec), prompts)
         seams = {name: value for name, value in spec.seams.items() if name not in self.drive.EARLIER}
         self.drive.apply_seams(seams, trainer)

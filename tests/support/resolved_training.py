@@ -49,7 +49,7 @@ def of_trial(directory: Path) -> dict[str, Any]:
     wanted = contract.read_spec(contract.RunPaths(directory).config)
     config, _ = build.configure(wanted, 1, directory)
     model = build.load_model(wanted, config, wanted.model)
-    prompts = build.load_prompts(wanted.prompts, 16)
+    prompts = build.load_prompts(wanted.prompts, 4, 8)
     return facts(build.build_trainer(wanted, config, model, build.rewards_of(wanted), prompts))
 
 

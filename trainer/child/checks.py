@@ -72,6 +72,15 @@ def updates_per_cycle(accumulation: int, steps: Optional[int], iterations: Optio
     return math.lcm((steps or accumulation) * (iterations or 1), accumulation) // accumulation
 
 
+def prompt_count(updates: int, rows: int) -> int:
+    """Returns the number of prompts for one epoch of ``updates`` updates of ``rows`` rows; two rows at least share one.
+
+    Frameworks shuffle by this number. It is a power of two, so that trials with a few cycles more or less train on the
+    same prompts in the same order, with every group size.
+    """
+    return max(1024, 1 << (updates * rows // 2 - 1).bit_length())
+
+
 def as_mapping(value: Any, key: str) -> Mapping[str, Any]:
     """Returns a mapping, which may be given as JSON text. Raises ``IllegalSettingError`` for any other value."""
     if isinstance(value, str):

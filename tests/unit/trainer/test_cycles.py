@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.child.contract import CycleKind, Protocol
+from trainer.child.checks import prompt_count
 from trainer.child.cycles import CyclePlan, assign, doubled, resample
 
 LENGTHS = st.lists(st.integers(1, 512), min_size=1, max_size=64)
@@ -156,3 +157,12 @@ def test_a_whole_multiple_of_rows_repeats_each_length_as_often(lengths: list[int
 def test_turns_and_seeds_differ_in_order() -> None:
     lengths = tuple(range(32))
     assert len({assign(lengths, 32, seed, turn) for seed in range(3) for turn in range(3)}) == 9
+
+
+@pytest.mark.parametrize("rows", [2, 8, 96, 512])
+def test_trials_of_a_few_cycles_more_have_the_same_prompts_and_enough(rows: int) -> None:
+    """Frameworks shuffle by the number of prompts; two rows at least share one."""
+    counts = {prompt_count(cycles, rows) for cycles in range(5, 9)}
+    assert len(counts) == 1
+    assert counts.pop() >= 8 * rows // 2
+    assert prompt_count(5000, rows) >= 5000 * rows // 2

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any, Callable, Dict, Iterator, List
 
-from ...checks import check_lengths, check_version, updates_per_cycle
+from ...checks import check_lengths, check_version, prompt_count, updates_per_cycle
 from ...contract import StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, memory_pool
@@ -66,8 +66,7 @@ def words(trial: TrialContext, rewards: List[Callable[..., Any]], steps: int) ->
     spec, scratch = trial.spec, trial.paths.scratch
     os.environ["MODELSCOPE_CACHE"] = str(scratch / "modelscope")  # what it makes of the prompts goes with the trial
     folder = str(model_folder(spec.model, spec.revision or None, offline=True))
-    # At least two rows share a prompt, so this many prompts serve every group size in the same order.
-    written = inputs.write(spec.prompts, scratch, steps * spec.rows_per_update // 2)
+    written = inputs.write(spec.prompts, scratch, prompt_count(steps, spec.rows_per_update))
     added = arguments.added(spec, folder, written.raw)
     names = inputs.register(spec, rewards, written.raw)
     argv = arguments.command_line(spec, folder, str(written.path), names, steps, scratch, added)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
-from ...checks import prompts_of, updates_per_cycle
+from ...checks import prompt_count, prompts_of, updates_per_cycle
 from ...contract import TrialSpec
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
@@ -26,7 +26,7 @@ def write(spec: TrialSpec, plan: CyclePlan, folder: Path) -> Tuple[Path, int]:
     keys = {**spec.passthrough, **spec.settings}
     counts = (keys.get("steps_per_generation"), keys.get("num_iterations"))
     updates = updates_per_cycle(keys.get("gradient_accumulation_steps") or 1, *counts)
-    rows = plan.longest * updates * spec.rows_per_update // 2  # a group has two rows at least
+    rows = prompt_count(plan.longest * updates, spec.rows_per_update)
     own = {key: value for key, value in spec.passthrough.items() if key != ENVIRONMENT_KEY}
     system = write_prompts(spec.prompts, folder / "prompts", rows, own.get(SYSTEM))
     keys = {**own, **spec.settings, **measuring(spec, plan.longest * updates, folder)}

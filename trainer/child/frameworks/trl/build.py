@@ -14,7 +14,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer, ModelConfig, ScriptArguments, get_peft_config, get_quantization_config
 from trl.trainer.utils import create_model_from_path
 
-from ...checks import as_mapping, check_rows, prompts_of, refusing, updates_per_cycle
+from ...checks import as_mapping, check_rows, prompt_count, prompts_of, refusing, updates_per_cycle
 from ...contract import TrialSpec
 from ...failures import IllegalSettingError
 from ...rewards import guarded, load_rewards
@@ -128,14 +128,14 @@ def own_model_config(spec: TrialSpec) -> Any:
     return ModelConfig(**{**model_keys, **loading})
 
 
-def load_prompts(path: str, rows: int) -> Any:
-    """Loads the prompts file as a dataset of ``rows`` rows, repeated as needed.
+def load_prompts(path: str, updates: int, rows: int) -> Any:
+    """Loads the prompts file as a dataset for ``updates`` updates of ``rows`` rows, repeated as needed.
 
     One epoch then holds the whole trial: an epoch's end inside it would cut an update short.
     """
     entries = [entry for entry, _ in prompts_of(path)]
     try:
-        return Dataset.from_list(entries).select([i % len(entries) for i in range(rows)])
+        return Dataset.from_list(entries).select([i % len(entries) for i in range(prompt_count(updates, rows))])
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
         raise IllegalSettingError("%s: a column holds values of several types: %s" % (path, error)) from error
 

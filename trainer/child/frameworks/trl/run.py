@@ -53,8 +53,7 @@ def run_trial(trial: TrialContext) -> None:
         folder = model_folder(spec.model, spec.revision or None, offline=True)
         model = build.load_model(spec, config, str(folder))
         convert(trial, model)
-        # At least two rows share a prompt, so this many prompts serve every group size in the same order.
-        dataset = build.load_prompts(spec.prompts, longest * updates * build.rows_per_update(config) // 2)
+        dataset = build.load_prompts(spec.prompts, longest * updates, build.rows_per_update(config))
     watches: List[Watch] = []
     with trial.startup(StartupPart.ENGINE):
         if spec.settings.get("use_vllm"):
