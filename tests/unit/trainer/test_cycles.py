@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.child.contract import CycleKind, Protocol
 from trainer.child.checks import prompt_count
+from trainer.child.contract import CycleKind, Protocol
 from trainer.child.cycles import CyclePlan, assign, doubled, resample
 
 LENGTHS = st.lists(st.integers(1, 512), min_size=1, max_size=64)
