@@ -1,9 +1,9 @@
 """Chooses the completion lengths that a trial replays, and measures speeds at longer ones. Pure.
 
 Completions grow or shrink while a policy learns, so a figure at the lengths of its first steps does not hold for the
-whole run. A confirmation therefore also runs a cycle at twice the recorded lengths and one at the maximum. Each value
-of a knob that moves lengths (``Knob.moves_lengths``) has its own lengths: the first trial at a value draws them from
-its natural cycles, as the baseline does, and later trials at that value replay them.
+whole run. A confirmation's first round also runs a cycle at twice the recorded lengths and one at the maximum. Each
+value of a knob that moves lengths (``Knob.moves_lengths``) has its own lengths: the first trial at a value draws them
+from its natural cycles, as the baseline does, and later trials at that value replay them.
 """
 
 from __future__ import annotations

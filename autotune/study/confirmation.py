@@ -1,7 +1,8 @@
 """Plans the trials that confirm a leader before it is recommended. Pure.
 
 A leader was picked for having measured best, so its own figure flatters it (the winner's curse). It runs again in
-fresh processes, next to the reference, in the opposite order every second round.
+fresh processes, next to the reference, in the opposite order every second round. Natural and longer lengths are
+measured in the first round; further ones have only the cycles that the gain rests on.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ KEPT_ROUNDS = 3
 SHARE = 0.2
 """Largest share of a study's time that confirming may take, but for one round."""
 SMALL = 0.6
-"""A lead, in logarithms, that one round does not prove (half the interval is 0.53 on a GPU): a smaller one has twice
-``SHARE``."""
+"""A lead, in logarithms, that one round may not prove (half its interval is some 0.4 on a GPU, and a leader is slower
+in a round than when it was chosen): a smaller one has twice ``SHARE``."""
 STOOD = 5
 """Search trials a leader has to have stood before it is confirmed while the search goes on ..."""
 WORTH = 0.05
@@ -65,8 +66,8 @@ class ConfirmationPlan:
 
 
 def protocol_for(study: Study, trials: Sequence[Trial] = (), configuration: Configuration | None = None) -> Protocol:
-    """Returns a protocol of recorded-length and maximum-length cycles in turns, one natural cycle for the rewards, and
-    one at twice the lengths."""
+    """Returns the first round's protocol: recorded-length and maximum-length cycles in turns, one natural cycle for the
+    rewards, and one at twice the lengths."""
     lengths = replayed(study, trials, configuration)
     return with_repeats(replace(study.spec.protocol, natural=1, maximum=1, double=1, lengths=lengths), trials)
 
@@ -101,7 +102,7 @@ def next_trial(study: Study, trials: Sequence[Trial], at_most: int = 2) -> Confi
         return None
     pair, configuration = owed[0]
     protocol = protocol_for(study, trials, configuration)
-    draft = study.draft(TrialKind.CONFIRM, configuration, protocol, "confirm")
+    draft = study.draft(TrialKind.CONFIRM, configuration, of_reference(protocol) if pair else protocol, "confirm")
     return ConfirmationPlan(
         draft=replace(draft, pair=pair),
         round=tuple(c for _, c in owed),
@@ -129,11 +130,13 @@ def reserve_s(study: Study, trials: Sequence[Trial], total_s: float) -> float:
     if not owed:
         return predict_s(bare(protocol), trials, first)
     whole = [predict_s(protocol, trials, c) for c in contenders]
-    both, one = reference + sum(whole), reference + whole[0]
+    further = [predict_s(of_reference(protocol), trials, c) for c in contenders]
+    one, again = reference + whole[0], reference + further[0]
+    both = reference + sum(whole) + (KEPT_ROUNDS - 1) * (reference + sum(further))
     held = evidence.feasible(trials)
     lead = math.log(evidence.merit(held[first]) / evidence.merit(held[anchor.configuration]))
     share = 2 * SHARE if first != anchor.configuration and lead < SMALL else SHARE
-    for kept in (KEPT_ROUNDS * both, *(rounds * one for rounds in range(KEPT_ROUNDS, 0, -1))):
+    for kept in (both, *(one + more * again for more in range(KEPT_ROUNDS - 1, -1, -1))):
         if kept <= share * total_s:
             return kept
     ran = all(c != anchor.configuration for _, c in owed)

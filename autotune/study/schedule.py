@@ -408,10 +408,7 @@ def _fitting(
     """Returns the plan's trial with the protocol the round has time for, or ``None``. ``over``: seconds of the grace
     that the second half of a round may use."""
     draft = plan.draft
-    protocols = [draft.protocol]
-    if draft.pair == 0:
-        protocols.append(confirmation.bare(draft.protocol))
-    for protocol in protocols:
+    for protocol in (draft.protocol, confirmation.bare(draft.protocol)):
         if remaining is None or remaining >= _round_s(trials, plan, protocol):
             return NextTrial(replace(draft, protocol=plan.narrow(protocol, draft.configuration)))
     last = confirmation.barest(draft.protocol)

@@ -9,6 +9,8 @@ Examples:
   python -m benchmarks.worlds --world one-gpu --arm ours coordinate --budget 480 --studies 4
   python -m benchmarks.worlds --world ragged --arm ours --studies 1 --show         # and what was tried
   python -m benchmarks.worlds --calibration --studies 4            # of forecasts after 8 trials, in every world
+  python -m benchmarks.worlds --calibration 0                      # and before any
+  python -m benchmarks.worlds --world one-gpu --latency 1000       # CPU seconds of a proposal after so many trials
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import optuna
 
 from autotune.errors import AutotuneError, UsageError
 from benchmarks.decisions import record, report
-from benchmarks.worlds import calibration
+from benchmarks.worlds import calibration, latency
 from benchmarks.worlds.arms import ARMS, DEFAULT, lacks
 from benchmarks.worlds.places import WORLDS, place_of
 
@@ -43,7 +45,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--budget", type=float, nargs="+", metavar="S", help="seconds (each world's own)")
     made.add_argument("--studies", type=int, default=STUDIES, metavar="N", help=f"of each arm and budget ({STUDIES})")
     made.add_argument("--seed", type=int, default=0, metavar="S", help="of the first study; the others follow (0)")
-    made.add_argument("--calibration", action="store_true", help="judge forecasts after 8 trials instead of studies")
+    made.add_argument(
+        "--calibration", type=int, nargs="?", const=calibration.TRIALS, metavar="N",
+        help=f"judge forecasts after N search trials instead of studies ({calibration.TRIALS})",
+    )  # fmt: skip
+    made.add_argument("--latency", type=int, metavar="N", help="CPU seconds of a proposal after N trials instead")
     made.add_argument("--json", action="store_true", help="figures by world, budget and arm")
     made.add_argument("--show", action="store_true", help="also every trial of every study, on standard error")
     made.add_argument("--record", type=Path, metavar="FILE", help="append every study; what is in it is not run again")
@@ -58,17 +64,24 @@ def check(options: argparse.Namespace) -> None:
             raise UsageError(f"{option} {unknown[0]}: there is none of that name; those there are: {', '.join(there)}")
     if options.studies < 1:
         raise UsageError(f"--studies {options.studies}: expected a whole number above 0")
+    if options.latency is not None and options.latency < 1:
+        raise UsageError(f"--latency {options.latency}: expected a whole number above 0")
+    if options.calibration is not None and options.calibration < 0:
+        raise UsageError(f"--calibration {options.calibration}: expected a whole number of at least 0")
     for budget in options.budget or ():
         if not budget > 0:
             raise UsageError(f"--budget {budget:g}: expected seconds above 0")
 
 
 def calibrate(options: argparse.Namespace) -> None:
-    """Prints how far forecasts hold in each world."""
+    """Prints how far forecasts hold in each world, or how long a proposal takes."""
     seeds = range(options.seed, options.seed + options.studies)
-    found = {name: calibration.figures(place_of(name), seeds) for name in options.world}
+    if options.latency:
+        found = {name: latency.figures(place_of(name), options.latency, options.seed) for name in options.world}
+    else:
+        found = {name: calibration.figures(place_of(name), seeds, options.calibration) for name in options.world}
     if options.json:
-        print(json.dumps({"calibration": found}))
+        print(json.dumps({"latency" if options.latency else "calibration": found}))
         return
     for name, own in found.items():
         print(f"{name}: " + ", ".join(f"{figure.replace('_', ' ')} {value:.3f}" for figure, value in own.items()))
@@ -102,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         check(options)
-        (calibrate if options.calibration else judge)(options)
+        (judge if options.calibration is None and options.latency is None else calibrate)(options)
     except AutotuneError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -28,16 +28,12 @@ def _play(trials: list[Trial], seconds: dict[Configuration, float], limit: int =
         assert len(ran) < limit
         draft = plan.draft
         assert draft.pair is not None
+        longer = (draft.protocol.natural, draft.protocol.maximum, draft.protocol.double)
+        assert longer == ((0, 0, 0) if draft.pair else (1, 1, 1)), "they are measured in the first round alone"
         ran.append((draft.pair, draft.configuration))
-        trials.append(
-            f.finished(
-                len(trials),
-                kind=TrialKind.CONFIRM,
-                configuration=draft.configuration,
-                pair=draft.pair,
-                cycle_seconds=seconds[draft.configuration],
-            )
-        )
+        cycles = seconds[draft.configuration]
+        done = f.finished(len(trials), kind=TrialKind.CONFIRM, pair=draft.pair, cycle_seconds=cycles)
+        trials.append(done.with_(configuration=draft.configuration))
     return ran
 
 
@@ -89,10 +85,11 @@ def test_nothing_measured_owes_nothing_and_reserves_nothing() -> None:
 
 def test_the_reserve_holds_three_rounds_or_as_many_as_a_share_of_the_budget_has_room_for() -> None:
     trials, share = _searched(), confirmation.SHARE
-    one = _narrow_s(trials)
-    assert confirmation.reserve_s(UNRECORDED, trials, 1e9) == 3 * one
-    assert confirmation.reserve_s(UNRECORDED, trials, 3 * one / share - 1) == 2 * one
-    assert confirmation.reserve_s(UNRECORDED, trials, 2 * one / share - 1) == one
+    one, two, three = (_narrow_s(trials, rounds) for rounds in (1, 2, 3))
+    assert one < two < 2 * one, "only the first has the longer lengths"
+    assert confirmation.reserve_s(UNRECORDED, trials, 1e9) == three
+    assert confirmation.reserve_s(UNRECORDED, trials, three / share - 1) == two
+    assert confirmation.reserve_s(UNRECORDED, trials, two / share - 1) == one
     assert confirmation.reserve_s(UNRECORDED, trials, one / share - 1) <= one
 
 
@@ -155,11 +152,12 @@ def test_what_the_gain_is_over_is_measured_for_the_gain_alone_where_the_rounds_d
     assert plan.narrow(unknown, BASELINE).natural == whole.natural >= 1, "what was never recorded has to be first"
 
 
-def _narrow_s(trials: list[Trial]) -> float:
-    """Predicted seconds of a round by itself."""
+def _narrow_s(trials: list[Trial], rounds: int = 1) -> float:
+    """Predicted seconds of rounds by themselves."""
     protocol = confirmation.protocol_for(UNRECORDED)
     reference = confirmation.predict_s(confirmation.of_reference(protocol), trials, BASELINE)
-    return reference + confirmation.predict_s(protocol, trials, FASTER)
+    further = reference + confirmation.predict_s(confirmation.of_reference(protocol), trials, FASTER)
+    return reference + confirmation.predict_s(protocol, trials, FASTER) + (rounds - 1) * further
 
 
 def test_where_both_rows_do_not_fit_twice_the_same_learning_is_kept_room_for() -> None:
