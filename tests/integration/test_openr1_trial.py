@@ -102,18 +102,11 @@ def test_a_folder_that_is_no_checkout_is_refused(tiny: Path, openr1: tuple[str, 
 def test_a_registrys_reward_can_be_tried_before_a_study(openr1: tuple[str, str]) -> None:
     python, checkout = openr1
     code = (
-        "from trainer.child.contract import RewardSpec; from trainer.child.rewards import load_reward\n"
-        "reward = load_reward(RewardSpec('open_r1', 'format'))\n"
+        "import sys; from trainer.child.contract import RewardSpec; from trainer.child.rewards import load_reward\n"
+        "reward = load_reward(RewardSpec('open_r1', 'format', folder=sys.argv[1]))\n"
         "print(reward.__name__, reward(completions=['<think>\\na\\n</think>\\n<answer>\\nb\\n</answer>', 'c']))\n"
     )
-    found = subprocess.run(
-        [python, "-c", code],
-        cwd=ROOT,
-        env={**os.environ, "AUTOTUNE_OPENR1": checkout},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    found = subprocess.run([python, "-c", code, checkout], cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.stdout.strip() == "format_reward [1.0, 0.0]", found.stderr[-2000:]
 
 
