@@ -163,13 +163,13 @@ def fit(
     return closest, _steps(steps, closest)
 
 
-def _steps(wanted: KnobValue | Fraction, accumulation: int) -> int:
-    if wanted == ACCUMULATION:
+def _steps(steps: KnobValue | Fraction, accumulation: int) -> int:
+    if steps == ACCUMULATION:
         return accumulation
-    if not isinstance(wanted, Fraction):
-        return _whole(wanted, accumulation)
-    limit = accumulation * wanted
-    if wanted >= 1:
+    if not isinstance(steps, Fraction):
+        return _whole(steps, accumulation)
+    limit = accumulation * steps
+    if steps >= 1:
         return max(1, int(limit))
     divisors = (n for n in range(max(1, int(limit)), 0, -1) if accumulation % n == 0)
     return next(divisors, 1)

@@ -17,8 +17,8 @@ from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.knobs import KNOBS, Effect
 from search_spaces.legality.case import COMPARED, Case, Reference
 from search_spaces.legality.knob_rules import inactive_value_of, resting
+from search_spaces.native import UNSET, resolved
 from search_spaces.product import spread
-from search_spaces.unset import UNSET, resolved
 
 Values = Mapping[str, KnobValue]
 Domains = dict[str, tuple[KnobValue, ...]]
@@ -102,9 +102,9 @@ class Situation:
         return {**self.baseline, **{name: found[0] for name, found in self.domains.items()}}
 
     def _part(
-        self, context: dict[str, KnobValue], switches: list[str], made: dict[str, tuple[dict[str, KnobValue], ...]]
+        self, context: dict[str, KnobValue], switches: list[str], cache: dict[str, tuple[dict[str, KnobValue], ...]]
     ) -> SpacePart:
-        """Builds one part; ``made`` caches batches, because they follow from few of the knobs that parts differ in."""
+        """Builds one part; ``cache`` caches batches, because they follow from few of the knobs that parts differ in."""
         free: Domains = {}
         case = Case(context, self.resources)
         for name, found in self.domains.items():
@@ -113,9 +113,9 @@ class Situation:
             rest = inactive_value_of(name, case)
             free[name] = found if rest is None or all(value == rest for value in found) else (context[name],)
         key = repr([(context.get(name), free.get(name)) for name in (*sorted(COMPARED), "logprob_rows")])
-        if key not in made:
-            made[key] = tuple(self._batches(context, free)) or (self._own_batch(),)
-        batches = made[key]
+        if key not in cache:
+            cache[key] = tuple(self._batches(context, free)) or (self._own_batch(),)
+        batches = cache[key]
         context.update(batches[0])
         others = [(name, found) for name, found in free.items() if name not in BATCH_CHOICES]
         context.update({name: found[0] for name, found in others})
@@ -142,9 +142,9 @@ class Situation:
                 seen.add(key)
                 yield found
 
-    def _steps(self, listed: tuple[KnobValue, ...] | None) -> tuple[KnobValue | Fraction, ...]:
-        if listed is not None and self.reference.reuse == 1 and not self.same_rollouts:
-            return listed
+    def _steps(self, values: tuple[KnobValue, ...] | None) -> tuple[KnobValue | Fraction, ...]:
+        if values is not None and self.reference.reuse == 1 and not self.same_rollouts:
+            return values
         # Rows per rollout stay as in the baseline; so does reuse, which is a matter of learning.
         return (self._share(self.baseline),)
 
@@ -184,10 +184,10 @@ def _option(name: str, value: KnobValue) -> dict[str, KnobValue]:
 
 
 def _allowed(
-    name: str, found: tuple[KnobValue, ...], usual: KnobValue | None, allowed: Effect
+    name: str, values: tuple[KnobValue, ...], usual: KnobValue | None, allowed: Effect
 ) -> tuple[KnobValue, ...]:
     """Returns the values a knob may take; only the baseline's if every listed value has too strong an effect."""
     if usual is None:
-        return found
-    kept = tuple(v for v in found if KNOBS[name].effect_between(usual, v).rank <= allowed.rank)
+        return values
+    kept = tuple(v for v in values if KNOBS[name].effect_between(usual, v).rank <= allowed.rank)
     return kept or (usual,)

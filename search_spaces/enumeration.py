@@ -42,13 +42,13 @@ class LegalGroup:
 
     def at(self, place: int) -> Option:
         """Returns the knobs that the combination at ``place`` sets; cached, because combinations of a part share it."""
-        if place not in self._known:
+        if place not in self._options:
             chosen = zip(self.variables, self.rows[place].tolist(), strict=True)
-            self._known[place] = {name: v for options, index in chosen for name, v in options[index].items()}
-        return self._known[place]
+            self._options[place] = {name: v for options, index in chosen for name, v in options[index].items()}
+        return self._options[place]
 
     @cached_property
-    def _known(self) -> dict[int, Option]:
+    def _options(self) -> dict[int, Option]:
         return {}
 
 

@@ -5,10 +5,8 @@ A framework that is not listed has the defaults of ``Facts``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 
 
 class WeightSync(StrEnum):
@@ -85,7 +83,7 @@ class Facts:
 
     # Learning
     averages_micro_batches: bool = False
-    """Some settings of the objective are averaged over each micro-batch (``search_spaces.objective``)."""
+    """Some settings of the objective are averaged over each micro-batch (``search_spaces.own_keys``)."""
     logprobs_by_micro_batch: bool = False
     """Log-probs without gradients are computed micro-batch by micro-batch, not for a whole generation."""
     refuses_more_logprob_rows: bool = False
@@ -111,66 +109,64 @@ class Facts:
     """State of a trial remains in its process, so that no process can be reused by the next trial."""
 
 
-FACTS: Mapping[str, Facts] = MappingProxyType(
-    {
-        "trl": Facts(
-            server_share=0.9,
-            quantizes_engine=frozenset({"4 bit"}),
-            sends_packed_weights=True,
-            merges_in_shards=False,
-            helped_on_cpu=True,
-            has_muon=False,
-            hub_kernels_package="kernels",
-            tiles_lm_head=True,
-            averages_micro_batches=True,
-            memory_measured=True,
-        ),
-        "open_r1": Facts(
-            server_share=0.9,
-            pinned_vllm="0.8.5",
-            sends_packed_weights=True,
-            sizes_engine_by_update=True,
-            puts_engine_to_sleep=False,
-            deepspeed_needs_gpu=True,
-            serves_once=True,
-            has_muon=False,
-            launched_in="bf16",
-            unset_beta=0.04,
-        ),
-        "ms_swift": Facts(
-            weight_sync=WeightSync.BATCHES,
-            stops_expandable_segments=True,
-            quantizes_engine=frozenset({"4 bit"}),
-            deepspeed_needs_gpu=True,
-            serves_once=True,
-            trains_in_fp8=False,
-            packs_with_flash_attention_only=True,
-            averages_micro_batches=True,
-            logprobs_by_micro_batch=True,
-            trains_adapters_by_default=True,
-            adapts_all_linear=True,
-            unset_beta=0.04,
-            megatron_holds_reference=True,
-            rewards_by_plugin=True,
-        ),
-        "verl": Facts(
-            generates_with=("vllm", "sglang"),
-            raises_batched_tokens=True,
-            replicas_multiply=True,
-            engine_spans_nodes=True,
-            adapts_all_linear=True,
-            weight_sync=WeightSync.BUCKETS,
-            trains_on_gpus_only=True,
-            has_deepspeed=False,
-            trains_in_fp8=False,
-            packs_split_sequences=True,
-            refuses_more_logprob_rows=True,
-            casts_logits=False,
-            starts_processes=True,
-            serves_once=True,
-        ),
-    }
-)
+FACTS: dict[str, Facts] = {
+    "trl": Facts(
+        server_share=0.9,
+        quantizes_engine=frozenset({"4 bit"}),
+        sends_packed_weights=True,
+        merges_in_shards=False,
+        helped_on_cpu=True,
+        has_muon=False,
+        hub_kernels_package="kernels",
+        tiles_lm_head=True,
+        averages_micro_batches=True,
+        memory_measured=True,
+    ),
+    "open_r1": Facts(
+        server_share=0.9,
+        pinned_vllm="0.8.5",
+        sends_packed_weights=True,
+        sizes_engine_by_update=True,
+        puts_engine_to_sleep=False,
+        deepspeed_needs_gpu=True,
+        serves_once=True,
+        has_muon=False,
+        launched_in="bf16",
+        unset_beta=0.04,
+    ),
+    "ms_swift": Facts(
+        weight_sync=WeightSync.BATCHES,
+        stops_expandable_segments=True,
+        quantizes_engine=frozenset({"4 bit"}),
+        deepspeed_needs_gpu=True,
+        serves_once=True,
+        trains_in_fp8=False,
+        packs_with_flash_attention_only=True,
+        averages_micro_batches=True,
+        logprobs_by_micro_batch=True,
+        trains_adapters_by_default=True,
+        adapts_all_linear=True,
+        unset_beta=0.04,
+        megatron_holds_reference=True,
+        rewards_by_plugin=True,
+    ),
+    "verl": Facts(
+        generates_with=("vllm", "sglang"),
+        raises_batched_tokens=True,
+        replicas_multiply=True,
+        engine_spans_nodes=True,
+        adapts_all_linear=True,
+        weight_sync=WeightSync.BUCKETS,
+        trains_on_gpus_only=True,
+        has_deepspeed=False,
+        trains_in_fp8=False,
+        packs_split_sequences=True,
+        refuses_more_logprob_rows=True,
+        casts_logits=False,
+        starts_processes=True,
+        serves_once=True,
+    ),
+}
 """Name of the framework in the catalogue -> its facts."""
 _UNKNOWN = Facts()
 
@@ -180,17 +176,13 @@ def facts_of(framework: str) -> Facts:
     return FACTS.get(framework, _UNKNOWN)
 
 
-SHORT: Mapping[str, str] = MappingProxyType({"trl": "trl", "open_r1": "openr1", "ms_swift": "swift", "verl": "verl"})
+SHORT: dict[str, str] = {"trl": "trl", "open_r1": "openr1", "ms_swift": "swift", "verl": "verl"}
 """Name in the catalogue -> word of a command line."""
 
-TITLES: Mapping[str, str] = MappingProxyType(
-    {"trl": "TRL", "open_r1": "Open-R1", "ms_swift": "ms-swift", "verl": "verl"}
-)
+TITLES: dict[str, str] = {"trl": "TRL", "open_r1": "Open-R1", "ms_swift": "ms-swift", "verl": "verl"}
 """Name in the catalogue -> the framework's own spelling."""
-
-_NAMES = {**{short: name for name, short in SHORT.items()}, **{name: name for name in SHORT}}
 
 
 def resolved(word: str) -> str:
     """Returns the catalogue's name of the framework written ``word``; ``word`` itself if no framework matches."""
-    return _NAMES.get(word, word)
+    return next((name for name, short in SHORT.items() if short == word), word)

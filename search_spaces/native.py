@@ -1,12 +1,13 @@
-"""Selects the knobs of a configuration that have an effect, and the knobs without a setting in the framework."""
+"""Selects the knobs that have an effect or no setting in the framework, and values that leave a knob unset."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from search_spaces.batch import BATCH_KNOBS
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
-from search_spaces.knobs import KNOBS, Reach, defaults
+from search_spaces.knobs import KNOBS, Knob, Reach, defaults
 from search_spaces.knobs.build import ENGINE_ARGUMENT, ENGINE_ARGUMENT_0_18
 
 _COLOCATED_ENGINE = tuple(place.partition("%")[0] for place in (ENGINE_ARGUMENT, ENGINE_ARGUMENT_0_18))
@@ -67,3 +68,37 @@ def helped(configuration: Mapping[str, KnobValue], framework: str, device: str) 
 def is_native(configuration: Mapping[str, KnobValue], framework: str, device: str = "cuda") -> bool:
     """Tells whether the framework's own settings reproduce ``configuration`` on ``device``."""
     return not (seam_values(configuration, framework) or helped(configuration, framework, device))
+
+
+UNSET = "unset"
+"""Text of the value in a space that leaves a knob to the framework; a configuration never holds it.
+
+Where the framework has a known default, unset and that default are one candidate. Where it has no setting for the knob,
+every candidate leaves it out."""
+
+_PLACE = frozenset({"rollout_engine", "rollout_mode", "rollout_gpus", "training_gpus", "rollout_data_parallel_size"})
+"""Knobs that decide which engine generates, on which GPUs, and so the batch."""
+
+
+def must_be_known(knob: Knob) -> bool:
+    """Tells whether a candidate must set the knob: batch knobs, engine placement, and knobs with a followed default."""
+    following = any(setting.follows for setting in knob.frameworks.values())
+    return knob.derived or following or knob.name in _PLACE or knob.name in BATCH_KNOBS
+
+
+def resolved(
+    values: Mapping[str, tuple[KnobValue, ...]], framework: str, device: str = "cuda"
+) -> dict[str, tuple[KnobValue, ...]]:
+    """Returns ``values`` with ``UNSET`` replaced by the framework's default; ``UNSET`` stays if there is none.
+
+    Knobs that may be unset and have no setting in the framework are dropped.
+    """
+    own = defaults(framework, device)
+    found: dict[str, tuple[KnobValue, ...]] = {}
+    for name, listed in values.items():
+        if UNSET not in listed:
+            found[name] = listed
+        elif framework in KNOBS[name].frameworks:
+            usual = own.get(name, UNSET)
+            found[name] = tuple(dict.fromkeys(usual if value == UNSET else value for value in listed))
+    return found

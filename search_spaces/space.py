@@ -19,8 +19,8 @@ from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.legality import Violation
 from search_spaces.legality.case import Case
 from search_spaces.legality.knob_rules import inactive_value_of, unknown_knob
+from search_spaces.native import UNSET, resolved
 from search_spaces.space_file import PRESETS, Content, Inherited, Requirements, preset_names, preset_path, understand
-from search_spaces.unset import UNSET, resolved
 from search_spaces.yaml_text import problem
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class SearchSpace:
             SpaceError: one sentence with file, line, key and what was expected there.
         """
         path, source = _located(name)
-        return cls._built(_content(path, source), source)
+        return cls._of_content(_content(path, source), source)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SearchSpace:
@@ -71,10 +71,10 @@ class SearchSpace:
         """
         source = "search space"
         content = understand(yaml_text.plain(dict(data), source), source)
-        return cls._built(_extended(content, source), source)
+        return cls._of_content(_extended(content, source), source)
 
     @classmethod
-    def _built(cls, content: Content, source: str) -> SearchSpace:
+    def _of_content(cls, content: Content, source: str) -> SearchSpace:
         searched = {name: found for name, found in content.values.items() if len(found) > 1}
         if not content.values:
             raise problem(source, 0, "knobs: no knob is listed")
@@ -251,13 +251,13 @@ def _located(name: str | Path) -> tuple[Path, str]:
     """Returns the file of a space name, and its name in messages."""
     path = Path(name)
     if isinstance(name, Path) or path.suffix in _SUFFIXES or "/" in name:
-        return path, _named(path)
+        return path, _printable(path)
     if name not in preset_names() and path.is_file():
-        return path, _named(path)
+        return path, _printable(path)
     return preset_path(name, "search space"), name
 
 
-def _named(path: Path) -> str:
+def _printable(path: Path) -> str:
     return "".join(c if c.isprintable() else "?" for c in str(path))
 
 

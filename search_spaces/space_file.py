@@ -12,7 +12,7 @@ from search_spaces.errors import SpaceError
 from search_spaces.knobs import FRAMEWORKS, KNOBS, Kind, Knob
 from search_spaces.knobs.model import show
 from search_spaces.legality.knob_rules import unknown_knob
-from search_spaces.unset import UNSET, must_be_known
+from search_spaces.native import UNSET, must_be_known
 from search_spaces.yaml_text import Entry, problem
 
 PRESETS = Path(__file__).with_name("presets")
@@ -93,7 +93,7 @@ def understand(entry: Entry, source: str) -> Content:
         SpaceError: in one sentence with file, line, key, and what was expected.
     """
     document = _mapping(entry, source, "the file", "a mapping with the key knobs")
-    _known(document, _KEYS, source)
+    _check_keys(document, _KEYS, source)
     knobs = _mapping(document.get("knobs", Entry({}, 0)), source, "knobs", "a mapping of knobs to values")
     extends = _text(document.get("extends"), source, "extends", "the name of a preset")
     if extends:
@@ -184,22 +184,22 @@ def _parsed(knob: Knob, entry: Entry, source: str) -> KnobValue:
         raise problem(source, entry.line, f"knobs.{knob.name}: {error}") from None
 
 
-def _range(knob: Knob, given: dict[str, Entry], line: int, source: str) -> tuple[KnobValue, ...]:
+def _range(knob: Knob, entries: dict[str, Entry], line: int, source: str) -> tuple[KnobValue, ...]:
     key = f"knobs.{knob.name}"
     if knob.kind not in (Kind.INT, Kind.FLOAT):
         raise problem(source, line, f"{key}: expected {knob.expected}, got a range")
-    _known(given, _RANGE, source, key)
-    if "min" not in given or "max" not in given:
+    _check_keys(entries, _RANGE, source, key)
+    if "min" not in entries or "max" not in entries:
         raise problem(source, line, f"{key}: a range needs min and max")
-    low, high = (_bound(knob, given[end], source) for end in ("min", "max"))
+    low, high = (_bound(knob, entries[end], source) for end in ("min", "max"))
     if low > high:
         raise problem(source, line, f"{key}: min {low:g} is more than max {high:g}")
-    if "log2" in given:
-        if given["log2"].value is not True or "step" in given:
-            raise problem(source, given["log2"].line, f"{key}: log2 is either true or left out, and excludes step")
+    if "log2" in entries:
+        if entries["log2"].value is not True or "step" in entries:
+            raise problem(source, entries["log2"].line, f"{key}: log2 is either true or left out, and excludes step")
         numbers = _doubling(low, high)
     else:
-        numbers = _stepping(knob, low, high, given.get("step"), line, source)
+        numbers = _stepping(knob, low, high, entries.get("step"), line, source)
     if len(numbers) > MAX_VALUES:
         raise problem(source, line, f"{key}: the range has more than {MAX_VALUES} values; use a larger step")
     return tuple(int(n) if knob.kind is Kind.INT else float(n) for n in numbers)
@@ -237,7 +237,7 @@ def _requirements(entry: Entry | None, source: str) -> Requirements:
     if entry is None or entry.value is None:
         return Requirements()
     given = _mapping(entry, source, "require", "a mapping of what the machine must have")
-    _known(given, _REQUIRE, source, "require")
+    _check_keys(given, _REQUIRE, source, "require")
     device = _text(given.get("device"), source, "require.device", "cpu or cuda")
     if device not in ("", "cpu", "cuda"):
         raise problem(source, given["device"].line, f"require.device: expected cpu or cuda, got {show(device)}")
@@ -283,12 +283,12 @@ def _text(entry: Entry | None, source: str, key: str, expected: str) -> str:
     return entry.value
 
 
-def _known(given: Mapping[str, Entry], known: tuple[str, ...], source: str, inside: str = "") -> None:
-    for name, entry in given.items():
-        if name in known:
+def _check_keys(entries: Mapping[str, Entry], names: tuple[str, ...], source: str, inside: str = "") -> None:
+    for name, entry in entries.items():
+        if name in names:
             continue
-        close = difflib.get_close_matches(name[:80], known, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]}" if close else f"expected {', '.join(known)}"
+        close = difflib.get_close_matches(name[:80], names, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]}" if close else f"expected {', '.join(names)}"
         if not inside and name in KNOBS:
             hint = "knobs are listed under the key knobs"
         prefix = f"{inside}: " if inside else ""

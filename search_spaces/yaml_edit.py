@@ -118,8 +118,8 @@ def edited(text: str, changes: Mapping[Path, Any]) -> str:
     return text
 
 
-def _same(found: Any, wanted: Any) -> bool:
-    return type(found) is type(wanted) and bool(found == wanted)
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
 
 
 def _meaning(node: yaml.ScalarNode) -> Any:

@@ -29,15 +29,15 @@ from autotune.specification.request import (
     default_group,
     gpu_size,
 )
-from search_spaces.adapters import RANKS, is_lora
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, Batch, batch_of, served_by
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS, Effect, defaults
 from search_spaces.knobs.megatron import ENGINE
+from search_spaces.native import UNSET
+from search_spaces.own_keys import RANKS, is_lora
 from search_spaces.space import SearchSpace
 from search_spaces.space_file import preset_for
-from search_spaces.unset import UNSET
 
 MAX_PROMPT = 512
 """Default longest prompt in tokens."""

@@ -20,8 +20,8 @@ from autotune.proposals.forecasts import Column
 from search_spaces import legality
 from search_spaces.batch import BATCH_KNOBS
 from search_spaces.configuration import KnobValue
+from search_spaces.native import UNSET
 from search_spaces.space import Count, SearchSpace
-from search_spaces.unset import UNSET
 
 SAMPLE = 6_000
 STARTS = 2

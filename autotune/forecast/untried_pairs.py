@@ -16,8 +16,8 @@ from autotune.wording.numbers import format_size
 from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
+from search_spaces.native import UNSET
 from search_spaces.space import SearchSpace
-from search_spaces.unset import UNSET
 
 MOST_CANDIDATES = 4000
 EACH_PAIR = 24

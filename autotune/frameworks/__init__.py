@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from importlib.metadata import entry_points
 
 from autotune.errors import UsageError
 from autotune.frameworks.environments import ENVIRONMENTS, Environment
@@ -21,17 +22,23 @@ FRAMEWORKS: Mapping[str, Callable[[], Integration]] = {
     "verl": VerlFramework,
 }
 """Name in the catalogue -> framework."""
+GROUP = "autotune.frameworks"
+"""Entry points of other packages: name -> an ``Integration`` whose module calls ``knobs.add_framework``."""
 
 
 def framework_named(word: str) -> Integration:
     """Returns a framework by its name in the catalogue or on the command line. Raises ``UsageError``."""
     name = resolved(word)
-    if name not in FRAMEWORKS:
-        near = get_close_matches(word, [*SHORT.values(), *SHORT], 1)
-        there = ", ".join(SHORT[known] for known in FRAMEWORKS)
-        hint = f"did you mean {near[0]}" if near else f"choose one of: {there}"
-        raise UsageError(f"there is no framework {word!r} yet; {hint}")
-    return FRAMEWORKS[name]()
+    if name in FRAMEWORKS:
+        return FRAMEWORKS[name]()
+    others = {each.name: each for each in entry_points(group=GROUP)}
+    if name in others:
+        found: Integration = others[name].load()()
+        return found
+    near = get_close_matches(word, [*SHORT.values(), *SHORT, *others], 1)
+    there = ", ".join([*(SHORT[known] for known in FRAMEWORKS), *others])
+    hint = f"did you mean {near[0]}" if near else f"choose one of: {there}"
+    raise UsageError(f"there is no framework {word!r} yet; {hint}")
 
 
 def environment_named(word: str) -> Environment:

@@ -111,7 +111,7 @@ class Reader(Protocol):
 
     @property
     def import_config(self) -> Callable[..., Imported]:
-        """Function as ``trainer.frameworks.trl.import_config``; ``Integration._beside`` gives further arguments."""
+        """Function as ``trainer.frameworks.trl.import_config``, with arguments of ``Integration._further_files``."""
 
 
 @contextmanager
@@ -288,10 +288,10 @@ class Integration:
             UsageError: naming file, line, key, and the expected value.
         """
         with as_usage():
-            beside = self._beside(source, files)
+            beside = self._further_files(source, files)
             return self.reader.import_config(source.text, source.name, fields, processes, files, **beside)
 
-    def _beside(self, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
+    def _further_files(self, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
         """Returns the reader's further arguments: the files beside the configuration."""
         del files
         return {"server": source.server, "server_name": source.server_name} if self.takes_server else {}
@@ -300,14 +300,14 @@ class Integration:
         """Returns the training processes, over all machines, that the configuration is written for; 0 if unknown."""
         return imported.processes
 
-    def export(self, wanted: ExportRequest) -> Export:
+    def export(self, request: ExportRequest) -> Export:
         """Builds the files of an export and its command.
 
         Raises:
             UsageError: the framework cannot express the configuration, or the user's file cannot be changed in place.
         """
         try:
-            return self.package.export(wanted)
+            return self.package.export(request)
         except YamlEditError as error:
             raise UsageError(f"your configuration cannot be changed in place: {error}") from None
         except ValueError as error:

@@ -49,9 +49,9 @@ class OpenR1Framework(Integration):
             raise UsageError(str(unused(source.server_name, source.name, "vllm_mode: server")))
         return found
 
-    def _beside(self, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
+    def _further_files(self, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
         file = {"accelerate": source.accelerate, "accelerate_name": source.accelerate_name or "accelerate.yaml"}
-        return {**super()._beside(source, files), **file}
+        return {**super()._further_files(source, files), **file}
 
     def _more(self, assignment: Assignment) -> dict[str, Any]:
         return {"checkout": assignment.study.spec.checkout}

@@ -36,8 +36,8 @@ class TrlFramework(Integration):
         with as_usage():
             return import_config.read_keys(source.text, source.name, files)
 
-    def _beside(self, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
-        found = super()._beside(source, files)
+    def _further_files(self, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
+        found = super()._further_files(source, files)
         if source.accelerate:
             found["accelerate"] = read_file(source.accelerate, source.accelerate_name, files)
         return found

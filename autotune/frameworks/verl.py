@@ -37,15 +37,15 @@ class VerlFramework(Integration):
     def serves(self, keys: Mapping[str, Any]) -> bool:
         return keys.get("trainer.v1.trainer_mode") == "separate_async"
 
-    def _beside(self, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
-        return {**super()._beside(source, files), "folder": folder_of(source.name)}
+    def _further_files(self, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
+        return {**super()._further_files(source, files), "folder": folder_of(source.name)}
 
     def launched(self, imported: Imported) -> int:
         del imported  # verl starts its workers itself
         return 0
 
     def on_machine(self, cores: int, gpus: int) -> tuple[str, ...]:
-        held, said = ray.held({}, max(1, gpus)), ray.cpus({}, max(1, gpus), cores).get(ray.CPUS)
+        held, said = ray.cpus_of({}, max(1, gpus)), ray.cpus({}, max(1, gpus), cores).get(ray.CPUS)
         text = (
             f"verl holds {held} CPUs in Ray's count and would wait for ever with {cores}; trials and exports say {said}"
         )

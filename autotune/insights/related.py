@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from autotune.domain import PriorKnowledge, Study, StudySpec
 from autotune.insights.matching import Match, TrainingProfile, nearest_studies
 from autotune.wording.numbers import counted
-from search_spaces.adapters import is_lora
+from search_spaces.own_keys import is_lora
 
 FARTHEST = 8.0
 """Sum of doublings beyond which a formula predicts better than another study's figures."""

@@ -14,7 +14,7 @@ from autotune.domain import Configuration
 from autotune.proposals.costs import RestartTable
 from autotune.proposals.dominance import STEPS, Region, coordinate
 from search_spaces.configuration import KnobValue, column
-from search_spaces.unset import UNSET
+from search_spaces.native import UNSET
 
 Mask = NDArray[np.bool_]
 Point = tuple[int, ...]

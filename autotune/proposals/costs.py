@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from autotune.domain import Configuration, Trial
 from autotune.statistics.kept_process import RECENT, processes_go_on
 from search_spaces.configuration import KnobValue, column
-from search_spaces.knobs import defaults
+from search_spaces.knobs import RESTART, defaults
 from search_spaces.knobs.model import Restart
-from search_spaces.knobs.restart import RESTART
 
 Restarts = NDArray[np.int64]
 

@@ -8,9 +8,8 @@ from functools import lru_cache
 from autotune.domain import Configuration, Resources
 from autotune.proposals.dominance import STEPS
 from autotune.proposals.steps import ROWS
-from search_spaces.knobs import KNOBS
+from search_spaces.knobs import KNOBS, RESTART
 from search_spaces.knobs.model import Restart
-from search_spaces.knobs.restart import RESTART
 from search_spaces.space import SearchSpace
 
 LISTED = 16_000

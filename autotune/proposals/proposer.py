@@ -36,8 +36,8 @@ from autotune.statistics import evidence as evidence_of
 from autotune.statistics import retries
 from autotune.statistics.evidence import Row, same_learning
 from search_spaces.knobs.model import Restart
+from search_spaces.native import UNSET
 from search_spaces.space import SearchSpace
-from search_spaces.unset import UNSET
 
 HEADLINE = "headline"
 """Candidates that learn exactly as the baseline does: the gain stated first comes from these."""

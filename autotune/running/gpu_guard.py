@@ -55,7 +55,7 @@ class GpuGuard(GpuUseGuard):
         allow_busy: bool = False,
         patience_s: float = 10,
         computes: Callable[[int], bool] = lambda _: True,
-        seen: Callable[[], tuple[Gpu, ...] | None] | None = None,
+        latest: Callable[[], tuple[Gpu, ...] | None] | None = None,
     ) -> None:
         """Makes a guard.
 
@@ -67,10 +67,10 @@ class GpuGuard(GpuUseGuard):
             computes: tells whether an id is of a process here that has a GPU open (``hardware.has_gpu_open``); other
                 processes
                 count as no user. It is called only if the driver's ids are this system's.
-            seen: ``look`` for a running trial, which must not wait; ``None`` if the driver takes long.
+            latest: ``look`` for a running trial, which must not wait; ``None`` if the driver takes long.
         """
         self._look = look
-        self._seen = seen or look
+        self._seen = latest or look
         self._pids_are_ours = pids_are_ours
         self._allow_busy = allow_busy
         self._patience = patience_s
@@ -167,7 +167,7 @@ class GpuPool:
             if known is None or not known.lasts:
                 self._faults[fault.uuid] = fault
 
-    def held(self, visible: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
+    def gpus_for_next(self, visible: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
         """Returns the GPUs of the next trial, in the order of ``visible``.
 
         Raises:

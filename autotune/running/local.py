@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,6 @@ from autotune.running import launch, proc
 from autotune.running.companion import free_ports
 from autotune.running.ending import Ending, Stop, outcome_of
 from autotune.running.gpu_guard import GpuGuard, GpuPool, GpuUseGuard
-from autotune.running.inputs import Inputs
 from autotune.running.job import Graces, Job
 from autotune.running.patient_call import PatientCall
 from autotune.running.preloads import Preloads
@@ -40,6 +40,7 @@ from trainer.child.contract import (
     RunPaths,
     TrialSpec,
     dumps,
+    inputs_of,
     read_result,
     write_atomic,
 )
@@ -50,6 +51,48 @@ PART = "node-"
 """Prefix of folders in an attempt's folder that belong to its other nodes."""
 PORT_TRIES = 3
 """Most attempts with other ports: another process may take a free port before the rollout server does."""
+
+PATIENCE_S = 60.0
+"""Most seconds to wait; a remounted disk is back within seconds."""
+PAUSE_S = 0.5
+ANSWER_S = 5.0
+"""Seconds without an answer after which a disk counts as unavailable."""
+
+
+class Inputs:
+    """Input files of a study's trials. Only a file that existed before counts as missing: the child reports others."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def missing(self, spec: TrialSpec) -> str | None:
+        """Returns a sentence that names a file that existed and is gone; ``None`` without one."""
+        found: dict[str, bool] = {}
+
+        def look() -> None:
+            for _, path in inputs_of(spec):
+                found[path] = os.path.exists(path)
+
+        # A disk that hangs holds the thread that asks it, and this one has processes to watch.
+        thread = threading.Thread(target=look, daemon=True, name="autotune-inputs")
+        thread.start()
+        thread.join(ANSWER_S)
+        self._seen.update(path for path, there in tuple(found.items()) if there)
+        for what, path in inputs_of(spec):
+            if path in self._seen and not found.get(path, False):
+                return f"the {what} {path} {'is not there' if path in found else 'does not answer'}"
+        return None
+
+    def wait(self, spec: TrialSpec, clock: Clock, watcher: Watcher, stop: StopToken, most_s: float) -> str | None:
+        """Waits until no file is missing, the user stops, or ``PATIENCE_S`` or ``most_s`` have passed; returns
+        ``missing``."""
+        until = clock.monotonic() + min(PATIENCE_S, most_s)
+        while True:
+            missing = self.missing(spec)
+            if missing is None or stop.level > 0 or clock.monotonic() >= until:
+                return missing
+            watcher.tick()
+            clock.sleep(PAUSE_S)
 
 
 def home_tag(home: Path) -> str:
@@ -192,12 +235,12 @@ class LocalRunner:
         """Returns the current state of a trial's GPUs. Raises ``MachineError``: they cannot be read, or some are
         missing."""
         count = study.spec.resources.gpus
-        return self.pool.held(self._own(self.driver()), count) if count else ()
+        return self.pool.gpus_for_next(self._own(self.driver()), count) if count else ()
 
     def _trial_gpus_soon(self, study: Study) -> tuple[Gpu, ...] | None:
         """Returns the same without a long wait; ``None``: the driver has not answered yet."""
         visible = self.driver.soon()
-        return None if visible is None else self.pool.held(self._own(visible), study.spec.resources.gpus)
+        return None if visible is None else self.pool.gpus_for_next(self._own(visible), study.spec.resources.gpus)
 
     def _own(self, visible: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
         """Selects the GPUs of this runner's part of the machine."""
@@ -288,7 +331,7 @@ class LocalRunner:
         ours = hardware.driver_process_ids_are_ours()
         return GpuGuard(
             lambda: self._trial_gpus(study),
-            seen=lambda: self._trial_gpus_soon(study),
+            latest=lambda: self._trial_gpus_soon(study),
             pids_are_ours=ours,
             allow_busy=self.allow_busy,
             computes=hardware.has_gpu_open,

@@ -44,7 +44,7 @@ class TreeMemory:
         burst_s: float = 0.2,
         max_age_s: float = 2.0,
         probes: Probes | None = None,
-        beside: Callable[[], int] = lambda: 0,
+        shared_bytes: Callable[[], int] = lambda: 0,
     ):
         """Makes a measure.
 
@@ -52,7 +52,7 @@ class TreeMemory:
             duty: share of one core that exact readings may cost.
             burst_s: CPU seconds that may be saved up for exact readings at a peak.
             max_age_s: seconds after which an exact reading is renewed, if the duty allows.
-            beside: returns the bytes of the tree's pages that count as other processes' (``Preloads.beside``).
+            shared_bytes: returns the bytes of the tree's pages that count as others' (``Preloads.shared_bytes``).
         """
         self._duty, self._burst, self._max_age = duty, burst_s, max_age_s
         self._probes = probes or Probes()
@@ -60,7 +60,7 @@ class TreeMemory:
         self._cost = 0.0
         self._at = self._exact_at = self._probes.monotonic()
         self._readings: dict[int, PssReading] = {}
-        self._beside = beside
+        self._shared_bytes = shared_bytes
         self._share = 0
         self.current = 0
         self.peak = 0
@@ -104,7 +104,7 @@ class TreeMemory:
                 exact = self._probes.resident(member.pid)[0]
             readings[member.pid] = PssReading(member.started, exact, total, shared)
         self._readings = readings
-        self._share = self._beside()
+        self._share = self._shared_bytes()
         self._cost = self._probes.cpu() - before
         self._credit -= self._cost
         return self._share + sum(r.proportional for r in readings.values())

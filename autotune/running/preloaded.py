@@ -176,7 +176,7 @@ class Forked:
                 self.returncode = self._look()
             return self.returncode
 
-    def beside(self) -> int:
+    def shared_bytes(self) -> int:
         """Returns the bytes of pages shared with preloaded processes, which the kernel counts as theirs.
 
         With these bytes a forked trial counts as much as one that imported everything itself.

@@ -77,13 +77,13 @@ class Processes:
         return gone or (self._job.worker is not None and self._job.worker.answered)
 
     @property
-    def served(self) -> bool:
+    def server_answered(self) -> bool:
         """True if the server was ready at some time."""
         return self.server is not None and self.server.greeted
 
-    def beside(self) -> int:
+    def shared_bytes(self) -> int:
         """Returns the bytes of the child's pages that the kernel counts as the preloaded processes'."""
-        return self._child.beside() if isinstance(self._child, Forked) else 0
+        return self._child.shared_bytes() if isinstance(self._child, Forked) else 0
 
     def kill(self, grace_s: float) -> tuple[int, ...]:
         """Ends all processes, SIGKILL ``grace_s`` seconds after SIGTERM; returns the ids that cannot be ended."""

@@ -86,7 +86,7 @@ class _Attempt:
         self._complete = False
         self._processes = Processes(job, self._clock, self._graces, settings.send, settings.spawn)
         self._tree, self._server = self._processes.tree, self._processes.server
-        memory = TreeMemory(beside=self._processes.beside)
+        memory = TreeMemory(shared_bytes=self._processes.shared_bytes)
         self._watchdog = Watchdog(self._tree, memory, job.memory_limit, job.paths.phase, self._timeline.host)
         self._gpus = GpuSampler(lambda: settings.open_gpus(job.gpus), job.paths.phase, self._clock)
         self._vigil = Vigil.begin(self._pulse())
@@ -128,7 +128,7 @@ class _Attempt:
             if self._server is not None:
                 server_log = self._server.finish()
         ending = self._ending(watcher, why, result, quarantined)
-        return replace(ending, server_log=server_log, server_exit=server_exit, served=self._processes.served)
+        return replace(ending, server_log=server_log, server_exit=server_exit, served=self._processes.server_answered)
 
     def _may_stay(self, result: Result | None) -> bool:
         """Tells whether the worker may run the next trial; if so, its output goes to its own log again."""

@@ -20,8 +20,8 @@ from autotune.running.launch import launched
 from autotune.running.supervisor import Supervisor
 from autotune.running.warm_worker import Worker
 from search_spaces.frameworks import facts_of
+from search_spaces.knobs import restart_between
 from search_spaces.knobs.model import Restart
-from search_spaces.knobs.restart import restart_between
 from trainer.child.contract import Mailbox, NoteRecord, RunPaths, TrialSpec
 
 LARGEST_RESTART = Restart.NONE

@@ -117,15 +117,15 @@ class Watchdog(threading.Thread):
         memory: TreeMemory,
         limit: int | None,
         phase_file: Path,
-        seen: Callable[[int], None] = lambda _: None,
+        on_check: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Takes ``seen``, called with the summed PSS in bytes at each check; an error of it ends the watchdog."""
+        """Takes ``on_check``, called with the summed PSS in bytes at each check; an error of it ends the watchdog."""
         super().__init__(name="memory-watchdog", daemon=True)
         self._tree = tree
         self._memory = memory
         self._limit = limit
         self._phase_file = phase_file
-        self._seen = seen
+        self._seen = on_check
         self._done = threading.Event()
         self.cpu_s = 0.0
         """CPU seconds of the tree so far."""
@@ -210,7 +210,7 @@ class Timeline:
             if len(series) >= 2 * MOST_POINTS:
                 series[:] = thinned(series)
 
-    def taken(self) -> MemoryTimeline:
+    def timeline(self) -> MemoryTimeline:
         """Returns the timeline so far."""
         with self._lock:
             return MemoryTimeline(self._began_at, thinned(self._host), thinned(self._device))
@@ -227,7 +227,7 @@ class Timeline:
         self._write(durable=True)
 
     def _write(self, *, durable: bool) -> None:
-        timeline = self.taken()
+        timeline = self.timeline()
         if timeline.host:
             with contextlib.suppress(OSError):
                 write_atomic(self._path, text_of(timeline), durable=durable)

@@ -30,7 +30,7 @@ from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS, defaults, key_of
 from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.legality import passthrough
-from search_spaces.objective import not_guessed, per_micro_batch, quantized
+from search_spaces.own_keys import not_guessed, per_micro_batch, quantized
 from search_spaces.space import SearchSpace
 from search_spaces.space_file import preset_for
 from trainer.frameworks.common.imported import located

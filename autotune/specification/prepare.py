@@ -29,8 +29,8 @@ from search_spaces import legality
 from search_spaces.configuration import COMPILER, NOT_THERE, KnobValue
 from search_spaces.frameworks import facts_of
 from search_spaces.knobs.megatron import ENGINE
+from search_spaces.native import UNSET
 from search_spaces.space import SearchSpace
-from search_spaces.unset import UNSET
 
 NO_LIMITS = Budget()
 

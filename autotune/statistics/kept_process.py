@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 
 from autotune.domain import Configuration, Trial
+from search_spaces.knobs import restart_between
 from search_spaces.knobs.model import Restart
-from search_spaces.knobs.restart import restart_between
 from trainer.child.contract import StartupPart
 
 WARM = 0.5

@@ -63,12 +63,12 @@ class FileStudyLock:
     keeps the study exactly as long as it touches its file.
     """
 
-    def __init__(self, base: Path, name: str, held: list[FileStudyLock] | None = None) -> None:
+    def __init__(self, base: Path, name: str, locks: list[FileStudyLock] | None = None) -> None:
         self._holder = base.with_name(base.name + ".holder")
         self._path = base.with_name(base.name + ".lock")
         self._name = name
         self._lock: FileLock | None = None
-        self._held = [] if held is None else held
+        self._held = [] if locks is None else locks
         self._mine: Holder | None = None
         self._over = threading.Event()
 
@@ -185,11 +185,11 @@ class LocalStudyLock:
     """Lock of a study in a database that no other process can reach.
 
     Args:
-        held: study id -> holder; shared by all locks of the database.
+        holders: study id -> holder; shared by all locks of the database.
     """
 
-    def __init__(self, held: dict[int, Holder], study_id: int, name: str) -> None:
-        self._held, self._study_id, self._name = held, study_id, name
+    def __init__(self, holders: dict[int, Holder], study_id: int, name: str) -> None:
+        self._held, self._study_id, self._name = holders, study_id, name
         self._mine: Holder | None = None
 
     def __enter__(self) -> LocalStudyLock:

@@ -64,13 +64,13 @@ class AdvisoryLock:
         engine: Engine,
         study_id: int,
         name: str,
-        held: list[AdvisoryLock],
+        locks: list[AdvisoryLock],
         explained: Callable[[], Any],
     ) -> None:
         self._engine = engine
         self._key = {"space": LOCK_SPACE, "key": study_id}
         self._name = name
-        self._held = held
+        self._held = locks
         self._explained = explained
         self._session = ExitStack()
         self._mark = ""

@@ -22,8 +22,8 @@ from autotune.specification.request import DEFAULT_SAMPLER
 from benchmarks.decisions.studies import Arm, Place
 from benchmarks.worlds import product
 from search_spaces.configuration import KnobValue
+from search_spaces.knobs import RESTART
 from search_spaces.knobs.model import Restart
-from search_spaces.knobs.restart import RESTART
 
 FIRST = ("rollout_engine", "gradient_checkpointing", "micro_batch_size", "logprob_rows", "attn_implementation")
 """Knobs in the order of the coordinate descent; after them those that need a restart, and then all others."""

@@ -108,7 +108,7 @@ class Knob:
     """Phases whose time the knob changes."""
     restart: Restart = Restart.PROCESS
     memory: tuple[MemoryEffect, ...] = ()
-    frameworks: Mapping[str, Setting]
+    frameworks: dict[str, Setting]
     summary: str
     unit: str = ""
     """Unit of a number; empty for switches and choices."""
@@ -223,3 +223,13 @@ def show(value: object) -> str:
     text = value if isinstance(value, str) else str(value)
     text = "".join(c if c.isprintable() else "?" for c in text[:61])
     return (text if len(text) <= 60 else text[:57] + "...") or "an empty text"
+
+
+LONGEST = 20
+"""Most digits of a setting; Python refuses to convert thousands of digits."""
+
+
+def whole_number(text: str) -> int | None:
+    """Returns the number of a decimal text; ``None`` for any other text or too many digits."""
+    digits = text.lstrip("0") or text[-1:]
+    return int(digits) if text.isdecimal() and len(digits) <= LONGEST else None

@@ -162,7 +162,7 @@ class Case:
         capability = self.resources.compute_capability
         return self.on_gpu and capability is not None and tuple(capability) < (major, minor)
 
-    def moved(self, name: str, value: KnobValue) -> Case:
+    def with_knob(self, name: str, value: KnobValue) -> Case:
         """Returns a copy with one knob changed: knobs without effect get their inactive value, and with fixed rows the
         accumulation follows the batch.
         """

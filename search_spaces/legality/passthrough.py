@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from search_spaces.adapters import is_lora
 from search_spaces.batch import Batch, batch_of
 from search_spaces.configuration import KnobValue, Resources
 from search_spaces.legality import openr1_rules, swift_passthrough
 from search_spaces.legality.case import Violation
+from search_spaces.own_keys import is_lora
 
 Settings = Mapping[str, Any]
 Said = Sequence[tuple[str, str]]

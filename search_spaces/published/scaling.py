@@ -43,7 +43,7 @@ def scaled(baseline: Published, gpus: int, *, colocated: str = "") -> Scaled:
     for split in _splits(baseline, gpus, colocated):
         batch = _batch(baseline, split.training)
         if batch is not None:
-            return _made(baseline, gpus, split, batch, colocated)
+            return _scaled(baseline, gpus, split, batch, colocated)
     rows, off = baseline.rows_per_update, TOLERANCE_PERCENT
     fewer = next((n for n in range(gpus - 1, 0, -1) if _possible(baseline, n, colocated)), 1)
     raise SpaceError(
@@ -86,7 +86,7 @@ def _legal(batch: Batch, baseline: Published) -> bool:
     return whole and fresh and rows_allowed(batch.rows, baseline.rows_per_update, batch.ranks)
 
 
-def _made(baseline: Published, gpus: int, split: _Split, batch: Batch, colocated: str) -> Scaled:
+def _scaled(baseline: Published, gpus: int, split: _Split, batch: Batch, colocated: str) -> Scaled:
     values: dict[str, KnobValue] = {
         **baseline.configuration,
         "micro_batch_size": batch.micro,

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import SpaceError
-from search_spaces.knobs import FRAMEWORKS, KNOBS
-from search_spaces.knobs.restart import restart_between
+from search_spaces.knobs import FRAMEWORKS, KNOBS, restart_between
 from search_spaces.space import SearchSpace
 from tests.contracts.framework_suite import FrameworkSuite
 from tools.knob_table import whole_table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -65,9 +66,10 @@ def changed(directory: Path, thing: str, path: str, before: str, after: str) -> 
     (directory / path).write_text(after.join(text.rsplit(before, 1)), encoding="utf-8")
 
 
-def result_of(directory: Path, module: str) -> Any:
+def result_of(directory: Path, module: str, *words: str, **environment: str) -> Any:
     """What ``module`` of this checkout prints, as JSON, when it runs in the changed copy."""
-    run = subprocess.run([sys.executable, "-m", module], cwd=directory, capture_output=True, text=True, check=False)
+    argv, there = [sys.executable, "-m", module, *words], {**os.environ, **environment}
+    run = subprocess.run(argv, cwd=directory, env=there, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
 
@@ -89,3 +91,13 @@ def test_a_figure_of_a_cycle_is_stored_shown_and_described(tmp_path: Path) -> No
     changed(tmp_path, A_FIGURE, "api/schemas/trials.py", SHAPE, SHOWN + SHAPE)
     found = result_of(tmp_path, "tests.support.made_up_figure")
     assert found == {"wire": 2.5, "stored": 2.5, "older": None, "shown": 2.5, "described": "A figure of this test."}
+
+
+def test_a_framework_of_another_package_is_imported_tried_and_exported(tmp_path: Path) -> None:
+    package = str(ROOT / "tests" / "support" / "made_up_package")
+    found = result_of(ROOT, "tests.support.made_up_framework", str(tmp_path / "attempt"), PYTHONPATH=package)
+    assert found["refused"] == "there is no framework 'made_upp' yet; did you mean made_up"
+    assert (found["title"], found["failure"], found["cycles"]) == ("Made Up", "", 1)
+    assert found["imported"] == {"micro_batch_size": 2, "gradient_checkpointing": True}
+    assert found["ran"] == [{"rows": 2, "own": "word"}]
+    assert {"rows: 2", "checkpointing: True", "group: 4"} <= {*found["exported"].splitlines()}

@@ -104,7 +104,7 @@ def describe(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     reading = cause(error)
     line = reading.line if reading is not None else text[0] if text else ""
-    sentence = "%s: %s" % (type(error).__name__, said(line)[:400]) if line else type(error).__name__
+    sentence = "%s: %s" % (type(error).__name__, unprefixed(line)[:400]) if line else type(error).__name__
     return sentence + missing_variable(error)
 
 
@@ -116,7 +116,7 @@ def missing_variable(error: BaseException) -> str:
     return " is no variable of a trial's environment, which has few of yours; pass it on with --env %s" % error.args[0]
 
 
-def said(line: str) -> str:
+def unprefixed(line: str) -> str:
     """Returns a line without the prefix of a validation library."""
     found = _PYDANTIC.match(line.strip())
     return found.group("said") if found else line
@@ -182,6 +182,6 @@ def _message(error: BaseException) -> str:
         return describe(error)
     reading = cause(error)
     if reading is not None:
-        return said(reading.line)
+        return unprefixed(reading.line)
     checked = [line for line in str(error).splitlines() if _PYDANTIC.match(line.strip())]
-    return said(checked[0]) if checked else str(error)
+    return unprefixed(checked[0]) if checked else str(error)

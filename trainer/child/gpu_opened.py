@@ -130,8 +130,8 @@ class CapabilityByDriver:
     ``told`` is the driver's answer; ``None`` leaves torch unchanged.
     """
 
-    def __init__(self, told: Capability) -> None:
-        self._told = told
+    def __init__(self, capability: Capability) -> None:
+        self._told = capability
         self._own: List[Tuple[Any, str, Any]] = []
 
     def put(self) -> None:

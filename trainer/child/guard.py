@@ -174,10 +174,10 @@ class GuardReading:
     """Seconds of one product of the reference kernel, the mean of before and after the cycle."""
 
 
-def worst(own: GuardReading, seen: Sequence[GuardReading]) -> GuardReading:
-    """Returns ``own`` CPU seconds with the greatest drift and outside share and the slowest reference among ``seen``;
+def worst(own: GuardReading, readings: Sequence[GuardReading]) -> GuardReading:
+    """Returns ``own`` CPU seconds, and of ``readings`` the greatest drift and outside share and the slowest reference;
     ``None`` where none has one."""
-    of_all = [(each.drift, each.outside_cpu, each.reference) for each in seen]
+    of_all = [(each.drift, each.outside_cpu, each.reference) for each in readings]
     most = [max((value for value in values if value is not None), default=None) for values in zip(*of_all, strict=True)]
     return GuardReading(own.cpu_seconds, *most)
 

@@ -134,7 +134,7 @@ def read_preparation(path: Path) -> Preparation:
     return preparation
 
 
-def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
+def prepare(directory: Path, request: Preparation) -> Dict[str, Any]:
     """Runs the work of ``main``; returns ``Result.data``.
 
     Raises:
@@ -142,31 +142,31 @@ def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
         RewardFailedError: a reward cannot be loaded, or does not give one number for each completion.
         IllegalSettingError: no access to the model.
     """
-    put_environment(wanted.passthrough)
+    put_environment(request.passthrough)
     # What is quick and most often wrong comes first, so that a broken line is said before anything heavy is imported.
-    given = read_rows(Path(wanted.data)) if wanted.data is not None else None
+    given = read_rows(Path(request.data)) if request.data is not None else None
     mark = PhaseMark(RunPaths(directory).phase)
     mark.set(Phase.REWARD.value)  # A reward may end this process, and the tuner then knows who did.
-    rewards = [load_reward(spec) for spec in wanted.rewards if spec.kind not in OF_FRAMEWORK]
+    rewards = [load_reward(spec) for spec in request.rewards if spec.kind not in OF_FRAMEWORK]
     mark.set(StartupPart.LOAD.value)
-    if wanted.task is not None:
-        create_task(wanted.task.name, {**wanted.task.options, "size": 1, "seed": wanted.task.seed})
-    folder = model_folder(wanted.model, wanted.passthrough.get("model_revision"))
+    if request.task is not None:
+        create_task(request.task.name, {**request.task.options, "size": 1, "seed": request.task.seed})
+    folder = model_folder(request.model, request.passthrough.get("model_revision"))
     refuse_broken(folder)
     tokenizer = load_tokenizer(str(folder))
-    made = CONVERSATIONS.get(wanted.framework)
+    made = CONVERSATIONS.get(request.framework)
     if made is not None:
-        put_template(tokenizer, made, wanted)
-    rows, found = all_rows(wanted, given, bool(tokenizer.chat_template))
-    asked = rows if made is None else conversations(rows, wanted.passthrough.get(made.system))
-    arguments = as_mapping(wanted.passthrough.get("chat_template_kwargs"), "chat_template_kwargs")
-    lengths = measure([row["prompt"] for row in asked], tokenizer, wanted.model, arguments)
-    refuse_long(lengths, wanted.max_prompt_length or max(lengths))
+        put_template(tokenizer, made, request)
+    rows, found = all_rows(request, given, bool(tokenizer.chat_template))
+    asked = rows if made is None else conversations(rows, request.passthrough.get(made.system))
+    arguments = as_mapping(request.passthrough.get("chat_template_kwargs"), "chat_template_kwargs")
+    lengths = measure([row["prompt"] for row in asked], tokenizer, request.model, arguments)
+    refuse_long(lengths, request.max_prompt_length or max(lengths))
     mark.set(Phase.REWARD.value)
     scored = asked if made is not None and made.scored else rows
     cost = check_rewards(rewards, scored[:TRIED_PROMPTS], tokenizer) if rewards else (0.0, 0.0)
     mark.set(StartupPart.LOAD.value)
-    kept = sample(len(rows), MOST_WRITTEN, wanted.seed, keep=lengths.index(max(lengths)))
+    kept = sample(len(rows), MOST_WRITTEN, request.seed, keep=lengths.index(max(lengths)))
     text = "".join(json.dumps(rows[index]) + "\n" for index in kept)
     prompts = directory / PROMPTS_FILE
     write_atomic(prompts, text)
@@ -182,17 +182,17 @@ def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
         "reward_s": list(cost),
         "model": model_facts(str(folder)),
         "model_folder": str(folder),
-        "commit": commit_of(folder, wanted.model),
+        "commit": commit_of(folder, request.model),
     }
 
 
-def put_template(tokenizer: Any, made: Conversations, wanted: Preparation) -> None:
+def put_template(tokenizer: Any, kind: Conversations, request: Preparation) -> None:
     """Gives the tokenizer the user's chat template; raises ``UnusablePromptsError`` if it then has none."""
-    tokenizer.chat_template = wanted.passthrough.get(made.template) or tokenizer.chat_template
+    tokenizer.chat_template = request.passthrough.get(kind.template) or tokenizer.chat_template
     if not tokenizer.chat_template:
         raise UnusablePromptsError(
             "the tokenizer of %s has no chat template, and %s makes a conversation of each prompt: name a template by "
-            "%s, or put it into the model's folder as chat_template.jinja" % (wanted.model, made.title, made.template)
+            "%s, or put it into the model's folder as chat_template.jinja" % (request.model, kind.title, kind.template)
         )
 
 
@@ -207,14 +207,14 @@ def conversations(rows: Sequence[Row], system: Any) -> List[Row]:
     ]
 
 
-def all_rows(wanted: Preparation, given: Optional[List[Row]], conversational: bool) -> Tuple[List[Row], int]:
+def all_rows(request: Preparation, own: Optional[List[Row]], conversational: bool) -> Tuple[List[Row], int]:
     """Returns (the rows to measure, the number of all rows; 0 = unknown)."""
-    if wanted.task is not None:
-        rows = task_rows(wanted.task, conversational)
+    if request.task is not None:
+        rows = task_rows(request.task, conversational)
         return rows, len(rows)
-    if given is not None:
-        return [given[index] for index in sample(len(given), MOST_MEASURED, wanted.seed)], len(given)
-    rows, found = dataset_rows(wanted.dataset or {}, wanted.folder, wanted.seed)
+    if own is not None:
+        return [own[index] for index in sample(len(own), MOST_MEASURED, request.seed)], len(own)
+    rows, found = dataset_rows(request.dataset or {}, request.folder, request.seed)
     if not rows:
         raise UnusablePromptsError("the dataset holds no prompts")
     return rows, found

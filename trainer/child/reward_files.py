@@ -93,11 +93,11 @@ def called_in(folder: str, reward: Reward) -> Reward:
     return call
 
 
-def missing_package(error: ImportError, wanted: str) -> str:
+def missing_package(error: ImportError, name: str) -> str:
     """Returns a sentence with the missing package of an import and the command that installs it."""
-    module = (error.name or wanted).split(".")[0]
+    module = (error.name or name).split(".")[0]
     if not isinstance(error, ModuleNotFoundError):
-        return "%s cannot be imported: %s" % (wanted, describe(error))
+        return "%s cannot be imported: %s" % (name, describe(error))
     return "the package %s is missing in the training environment; install it with: %s -m pip install %s" % (
         module,
         sys.executable,
@@ -178,7 +178,7 @@ def _function_of(module: Any, name: str, where: str) -> Reward:
     function = getattr(module, name)
     if not callable(function) or inspect.isclass(function):
         raise RewardLoadError("%s in %s is a %s, not a function" % (name, where, type(function).__name__))
-    return named(function, name)
+    return with_name(function, name)
 
 
 def _functions_of(module: Any) -> List[str]:
@@ -186,7 +186,7 @@ def _functions_of(module: Any) -> List[str]:
     return sorted(n for n in own if not n.startswith("_"))
 
 
-def named(function: Any, name: str) -> Reward:
+def with_name(function: Any, name: str) -> Reward:
     """Returns ``function``, wrapped if it has no ``__name__``, as a callable object may have none."""
     if getattr(function, "__name__", None):
         return function  # type: ignore[no-any-return]

@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .contract import ContractError, Letter, Mailbox, Result, RunPaths, TrialSpec, WorkerReply, read_spec
 from .memory import tree_pss
-from .worker import FRAMEWORKS, ResultClaim, answer_sigterm, run
+from .worker import ResultClaim, answer_sigterm, framework_of, run
 
 LOOK_S = 0.02
 """Seconds between two checks for a letter."""
@@ -69,7 +69,7 @@ class WarmWorker:
             spec = read_spec(RunPaths(Path(letter.directory)).config)
         except (ContractError, OSError):
             return True  # the trial itself will say so
-        return bool(_framework(spec).fits(self._kept, spec))
+        return bool(framework_of(spec).fits(self._kept, spec))
 
     def _wait(self, number: int) -> Optional[Letter]:
         """Waits for the next letter; returns ``None`` once the process that writes letters is gone."""
@@ -87,7 +87,7 @@ class WarmWorker:
         ending = self.ending = ResultClaim(paths)
         paths.scratch.mkdir(parents=True, exist_ok=True)
         os.chdir(str(paths.scratch))
-        result = run(paths, ending, kept=self._kept)
+        result = run(paths, ending, state=self._kept)
         self.ending = None
         sys.stdout.flush()
         sys.stderr.flush()
@@ -98,7 +98,7 @@ class WarmWorker:
         self._mailbox.scratch.mkdir(parents=True, exist_ok=True)
         os.chdir(str(self._mailbox.scratch))
         forget_modules(reward_folders(spec), self._installed)
-        left = [_framework(spec).put_back(self._kept), self._new_threads()]
+        left = [framework_of(spec).put_back(self._kept), self._new_threads()]
         unlimit_data()
         give_back()
         self._served += 1
@@ -110,10 +110,6 @@ class WarmWorker:
         now = threading.active_count()
         self._threads = self._threads or now
         return "threads" if now > self._threads else ""
-
-
-def _framework(spec: TrialSpec) -> Any:
-    return importlib.import_module(FRAMEWORKS[spec.framework], __package__)
 
 
 def device_bytes() -> int:

@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
-from . import began
+from . import began, frameworks
 from .contract import (
     FailureReason,
     Phase,
@@ -23,6 +23,7 @@ from .contract import (
     RunPaths,
     StartupPart,
     StartupRecord,
+    TrialSpec,
     dumps,
     missing_input,
     read_spec,
@@ -120,29 +121,36 @@ def main(directory: Path) -> Result:
 
 
 def run(
-    paths: RunPaths, ending: ResultClaim, rank: int = 0, world_size: int = 1, kept: Optional[Dict[str, Any]] = None
+    paths: RunPaths, ending: ResultClaim, rank: int = 0, world_size: int = 1, state: Optional[Dict[str, Any]] = None
 ) -> Result:
-    """Runs one spec, from ``config.json`` to ``result.json``; ``kept`` is the state that a warm worker keeps."""
+    """Runs one spec, from ``config.json`` to ``result.json``; ``state`` is the state that a warm worker keeps."""
     trial: Optional[TrialContext] = None
     try:
         spec = read_spec(paths.config)
         paths.scratch.mkdir(parents=True, exist_ok=True)
-        trial = TrialContext(spec, paths, Journal(paths, marks=ending.leads), rank, world_size, kept=kept)
+        trial = TrialContext(spec, paths, Journal(paths, marks=ending.leads), rank, world_size, kept=state)
         if rank == 0 and (spawning := began.take()) is not None:
             trial.journal.write(StartupRecord(StartupPart.SPAWN, spawning))
         if spec.world_size != world_size:
             sizes = (spec.world_size, world_size)
             raise IllegalSettingError("the trial is of %d processes and was started as %d" % sizes)
-        if spec.framework not in FRAMEWORKS:
-            raise IllegalSettingError("no framework %r; there is %s" % (spec.framework, ", ".join(FRAMEWORKS)))
-        framework = importlib.import_module(FRAMEWORKS[spec.framework], __package__)
-        framework.run_trial(trial)
+        framework_of(spec).run_trial(trial)
     except BaseException as error:
         # Rank 0 may be waiting for this rank in a collective for ever, so a failure is told by whoever has it.
         return ending.settle(_absent(trial, error) or classify(error, _phase_of(trial, error), _facts(trial)))
-    if kept is not None:
+    if state is not None:
         trial.journal.close()
     return ending.settle(Result(ok=True, data=_facts(trial)))
+
+
+def framework_of(spec: TrialSpec) -> Any:
+    """Imports the module that runs trials of the spec's framework."""
+    if spec.child:
+        frameworks.__path__.append(os.path.dirname(spec.child))
+        return importlib.import_module(".frameworks.%s" % os.path.basename(spec.child), __package__)
+    if spec.framework not in FRAMEWORKS:
+        raise IllegalSettingError("no framework %r; there is %s" % (spec.framework, ", ".join(FRAMEWORKS)))
+    return importlib.import_module(FRAMEWORKS[spec.framework], __package__)
 
 
 def _absent(trial: Optional[TrialContext], error: BaseException) -> Optional[Result]:

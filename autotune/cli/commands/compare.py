@@ -27,7 +27,7 @@ from autotune.wording.sentences import PERMITTED_MARK, gain_figure
 from autotune.wording.text import clean, in_order, knob_value
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import Effect, defaults, effects_of_change
-from search_spaces.whole_numbers import whole_number
+from search_spaces.knobs.model import whole_number
 from trainer.child.contract import Phase, StartupPart
 
 VALUE_WIDTH = 21

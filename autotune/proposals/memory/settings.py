@@ -12,10 +12,10 @@ import numpy as np
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.reading import Columns, columns_of
-from search_spaces.adapters import RANKS, adapted_projections, is_lora
 from search_spaces.configuration import ModelFacts
 from search_spaces.frameworks import Facts, facts_of
 from search_spaces.knobs.build import ENGINES
+from search_spaces.own_keys import RANKS, adapted_projections, is_lora
 
 TYPICAL_PARAMETERS = 1e9
 """Presumed where nothing is known; ``Dimensions.doubt`` is then large."""

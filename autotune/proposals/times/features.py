@@ -21,11 +21,11 @@ from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.memory.settings import dimensions, trainable
 from autotune.proposals.reading import Columns, columns_of
 from autotune.proposals.times.lengths import presumed
-from search_spaces.adapters import is_lora
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, batch_of, model_parallel, training_gpus
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Kind, Knob
 from search_spaces.knobs.build import ENGINES
+from search_spaces.own_keys import is_lora
 
 WIDTH = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "auto": 2.0, "fp8": 1.0}
 STATES = {"sgd": 0.0, "adafactor": 0.5, "muon": 1.0, "lion_32bit": 1.0, "lion_8bit": 0.25, "adamw_torch_4bit": 0.25}

@@ -169,25 +169,25 @@ def _meet(places: Sequence[ClusterPlace], agents: Sequence[RayAgent], home: Path
         file.unlink(missing_ok=True)
 
 
-def unfit(found: Facts, first: Facts, first_name: str, home: Path, memory_limit: int | None) -> str | None:
+def unfit(facts: Facts, first: Facts, first_name: str, home: Path, memory_limit: int | None) -> str | None:
     """Returns the reason why a place cannot be used; ``None`` if it can. Pure.
 
     Args:
         first: facts of another place, on the node ``first_name``.
     """
-    if not found.shares_folder:
+    if not facts.shares_folder:
         return f"does not see the tuner's folder {home}: name one that all nodes share with --home"
-    if memory_limit is not None and found.memory is not None and memory_limit > found.memory:
-        limit, there = format_size(memory_limit), format_size(found.memory)
+    if memory_limit is not None and facts.memory is not None and memory_limit > facts.memory:
+        limit, there = format_size(memory_limit), format_size(facts.memory)
         return (
             f"has {there} of memory for a trial, less than the {limit} of --memory-limit: ask for fewer with --at-once"
         )
-    for (kind, memory), (other, others) in zip(found.gpus, first.gpus, strict=False):
+    for (kind, memory), (other, others) in zip(facts.gpus, first.gpus, strict=False):
         if kind != other or abs(memory - others) > ALIKE * others:
             mine, theirs = f"{kind} ({format_size(memory)})", f"{other} ({format_size(others)})"
             return f"has {mine} and node {first_name} {theirs}: trials are compared, so GPUs must be of one kind"
-    if len(found.gpus) != len(first.gpus):
-        return f"shows {len(found.gpus)} GPUs to a trial and node {first_name} {len(first.gpus)}"
+    if len(facts.gpus) != len(first.gpus):
+        return f"shows {len(facts.gpus)} GPUs to a trial and node {first_name} {len(first.gpus)}"
     return None
 
 

@@ -70,14 +70,14 @@ def planned(nodes: Sequence[Node], gpus: int | None, at_once: int | None, togeth
     return _numbered(nodes, sorted(found), gpus)
 
 
-def _shared_out(room: Sequence[int], wanted: int | None, together: int) -> list[list[int]]:
-    """Returns for each place the numbers of its nodes, ascending: ``wanted`` places, or as many as fit.
+def _shared_out(room: Sequence[int], count: int | None, together: int) -> list[list[int]]:
+    """Returns for each place the numbers of its nodes, ascending: ``count`` places, or as many as fit.
 
     A place on one node goes to the least loaded node. A place on several takes those with most room left, which gives
     the most places.
     """
     left, found = list(room), list[list[int]]()
-    while wanted is None or len(found) < wanted:
+    while count is None or len(found) < count:
         key = (lambda n: left[n] - room[n]) if together == 1 else (lambda n: left[n])
         free = sorted((n for n in range(len(room)) if left[n]), key=key, reverse=True)[:together]
         if len(free) < together:
@@ -88,8 +88,8 @@ def _shared_out(room: Sequence[int], wanted: int | None, together: int) -> list[
     return found
 
 
-def _numbered(nodes: Sequence[Node], found: Sequence[Sequence[int]], gpus: int) -> tuple[Gang, ...]:
-    counts = Counter(n for numbers in found for n in numbers)
+def _numbered(nodes: Sequence[Node], gangs: Sequence[Sequence[int]], gpus: int) -> tuple[Gang, ...]:
+    counts = Counter(n for numbers in gangs for n in numbers)
     had = Counter[int]()
 
     def place(number: int, part: int, n: int) -> ClusterPlace:
@@ -97,7 +97,7 @@ def _numbered(nodes: Sequence[Node], found: Sequence[Sequence[int]], gpus: int) 
         return ClusterPlace(nodes[n], Share(number, had[n] - 1, counts[n], gpus), part)
 
     return tuple(
-        tuple(place(number, part, n) for part, n in enumerate(numbers)) for number, numbers in enumerate(found)
+        tuple(place(number, part, n) for part, n in enumerate(numbers)) for number, numbers in enumerate(gangs)
     )
 
 

@@ -253,9 +253,9 @@ def _own_cluster(ray: Any) -> str:
         ) from None
 
 
-def _check(address: str, named: str) -> None:
+def _check(address: str, source: str) -> None:
     if (why := fault(address)) is not None:
-        raise UsageError(f"{named}: {why}" if address == named.partition(" ")[2] else f"{named}: {address}: {why}")
+        raise UsageError(f"{source}: {why}" if address == source.partition(" ")[2] else f"{source}: {address}: {why}")
 
 
 @contextlib.contextmanager

@@ -102,10 +102,10 @@ class PlaceRunner:
             with contextlib.suppress(LostError):
                 return self._agent, ask(self._agent)
             self._agent = None
-        agent = self._known()
+        agent = self._agent_of_place()
         return agent, ask(agent)
 
-    def _known(self) -> Remote:
+    def _agent_of_place(self) -> Remote:
         if self._agent is None:
             self._agent = self._hire()
         return self._agent
@@ -122,7 +122,7 @@ class PlaceRunner:
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
         try:
-            return self._known().sweep(study_id)
+            return self._agent_of_place().sweep(study_id)
         except LostError:  # the first attempt there will say so
             self._agent = None
             return ()

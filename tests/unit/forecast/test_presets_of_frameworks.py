@@ -23,9 +23,9 @@ from search_spaces.batch import batch_of
 from search_spaces.configuration import Resources
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import FRAMEWORKS
+from search_spaces.native import UNSET
 from search_spaces.space import SearchSpace
 from search_spaces.space_file import preset_for, preset_names
-from search_spaces.unset import UNSET
 from tests.support.published_models import PUBLISHED
 
 MODEL = architecture(PUBLISHED["Qwen2.5-7B"][0])

@@ -8,7 +8,7 @@ import pytest
 from autotune.domain import Configuration
 from autotune.proposals.candidate_grid import CandidateGrid
 from search_spaces.configuration import KnobValue
-from search_spaces.unset import UNSET
+from search_spaces.native import UNSET
 from tests.contracts.proposer_suite import landscape
 from tests.support.not_none import not_none
 

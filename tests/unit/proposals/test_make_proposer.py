@@ -8,8 +8,8 @@ from autotune.domain import Configuration, Pool, Resources, Trial
 from autotune.errors import UsageError
 from autotune.proposals.proposer import make_proposer
 from search_spaces.legality import check
+from search_spaces.native import UNSET
 from search_spaces.space import SearchSpace
-from search_spaces.unset import UNSET
 from tests.support import factories
 from tests.support.not_none import not_none
 

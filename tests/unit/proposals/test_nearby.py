@@ -8,8 +8,8 @@ from autotune.domain import Configuration, Pool, Resources, Trial
 from autotune.proposals.neighbours import LISTED, in_one_process, neighbourhoods
 from autotune.proposals.proposer import make_proposer
 from search_spaces.configuration import ModelFacts
+from search_spaces.knobs import restart_between
 from search_spaces.knobs.model import Restart
-from search_spaces.knobs.restart import restart_between
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
 from tests.support import factories

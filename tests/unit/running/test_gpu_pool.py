@@ -17,7 +17,7 @@ PASSING = GpuFault("GPU-0", 0, "an uncorrectable memory error, contained (XID 94
 
 
 def numbers(pool: GpuPool, count: int) -> list[int]:
-    return [gpu.index for gpu in pool.held(GPUS, count)]
+    return [gpu.index for gpu in pool.gpus_for_next(GPUS, count)]
 
 
 def test_without_a_fault_the_first_are_held() -> None:
@@ -48,4 +48,4 @@ def test_a_gpu_that_is_another_kind_than_at_the_beginning_is_refused() -> None:
     assert numbers(pool, 4) == [0, 1, 2, 3]
     sliced = replace(GPUS[0], uuid="MIG-1", memory=10 << 30, mig=True)
     with pytest.raises(MachineError, match=r"GPU 0 is .*10\.0 GiB.* now, and the study began on .*80\.0 GiB.*MIG"):
-        pool.held((sliced, *GPUS[1:]), 4)
+        pool.gpus_for_next((sliced, *GPUS[1:]), 4)

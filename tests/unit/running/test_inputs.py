@@ -11,8 +11,7 @@ import pytest
 
 from autotune.domain import FailureReason
 from autotune.ports import Assignment, RunReport
-from autotune.running import inputs
-from autotune.running.inputs import PATIENCE_S, Inputs
+from autotune.running.local import PATIENCE_S, Inputs
 from tests.contracts.runner_suite import Seen
 from tests.support import factories as f
 from tests.support.fakes import FakeClock, FakeStop
@@ -119,8 +118,8 @@ def test_a_disk_that_hangs_is_away_and_holds_nobody(given: Assignment, monkeypat
     spec, looked = ScriptedFramework().render(given), Inputs()
     assert looked.missing(spec) is None
     reading, writing = os.pipe()
-    monkeypatch.setattr(inputs, "ANSWER_S", 0.1)
-    monkeypatch.setattr("autotune.running.inputs.os.path.exists", lambda _: bool(os.read(reading, 1)))
+    monkeypatch.setattr("autotune.running.local.ANSWER_S", 0.1)
+    monkeypatch.setattr("autotune.running.local.os.path.exists", lambda _: bool(os.read(reading, 1)))
     try:
         assert f"{spec.model} does not answer" in str(looked.missing(spec))
     finally:

@@ -139,7 +139,7 @@ def test_pages_that_count_as_those_of_a_process_outside_are_the_trees(machine: M
         asked.append(machine.now)
         return GIB // 2
 
-    memory = TreeMemory(duty=0.0, burst_s=0.0, probes=machine.probes(), beside=share)
+    memory = TreeMemory(duty=0.0, burst_s=0.0, probes=machine.probes(), shared_bytes=share)
     assert machine.step(memory) == GIB + GIB // 2
     memory._credit = -1.0
     machine.anonymous[1] += GIB // 8

@@ -56,12 +56,12 @@ def test_however_long_it_is_bounded_and_the_same_as_thinned_at_its_end(used: lis
     bench = Bench(Path("nowhere"))
     bench.host(*used * times)
     assert len(bench.timeline._host) < 2 * MOST_POINTS
-    assert bench.timeline.taken().host == thinned([Point(round(0.1 * n, 2), u) for n, u in enumerate(used * times)])
+    assert bench.timeline.timeline().host == thinned([Point(round(0.1 * n, 2), u) for n, u in enumerate(used * times)])
 
 
 def test_a_long_attempt_keeps_its_resolution_from_beginning_to_end(bench: Bench) -> None:
     bench.host(*(n * 7919 % 1000 for n in range(20_000)))
-    host = bench.timeline.taken().host
+    host = bench.timeline.timeline().host
     width = stretch(2000.0, MOST_POINTS)
     assert len(host) == 2000.0 / width
     assert [int(point.seconds / width) for point in host] == list(range(len(host)))
@@ -75,7 +75,7 @@ def test_a_point_has_the_phase_it_was_seen_in(bench: Bench) -> None:
     bench.host(3, every=0.2)
     bench.timeline.device(4)
     bench.timeline.device(None)
-    taken = bench.timeline.taken()
+    taken = bench.timeline.timeline()
     assert [(p.seconds, p.used, p.phase, p.cycle) for p in taken.host] == [
         (0.0, 1, "", -1),
         (0.2, 2, "load", -1),
@@ -92,20 +92,20 @@ def test_a_killed_tuner_leaves_what_it_wrote_last_whole(bench: Bench) -> None:
     bench.clock.advance(SAVE_S)
     bench.timeline.save()
     first = read(bench.path)
-    assert first == bench.timeline.taken()
+    assert first == bench.timeline.timeline()
     bench.host(6)
     bench.timeline.save()
     assert read(bench.path) == first, "not with every look: a measurement may be going on"
     bench.clock.advance(SAVE_S)
     bench.timeline.save()
-    assert read(bench.path) == bench.timeline.taken() != first
+    assert read(bench.path) == bench.timeline.timeline() != first
     assert [path.name for path in bench.path.parent.iterdir()] == ["memory.json"]
 
 
 def test_the_end_is_always_written(bench: Bench) -> None:
     bench.host(5, 6)
     bench.timeline.finish()
-    assert read(bench.path) == bench.timeline.taken()
+    assert read(bench.path) == bench.timeline.timeline()
 
 
 def test_a_place_that_cannot_be_written_is_no_reason_to_end(tmp_path: Path) -> None:
@@ -123,11 +123,11 @@ def test_it_may_be_taken_while_the_watchdog_looks(bench: Bench) -> None:
     watchdog = threading.Thread(target=lambda: bench.host(*range(count), every=0.01))
     watchdog.start()
     while watchdog.is_alive():
-        taken = bench.timeline.taken()
+        taken = bench.timeline.timeline()
         assert len(taken.host) <= MOST_POINTS
         assert [p.used for p in taken.host] == sorted(p.used for p in taken.host)
     watchdog.join()
-    top = not_none(peak(bench.timeline.taken().host))
+    top = not_none(peak(bench.timeline.timeline().host))
     assert top.used == count - 1
 
 

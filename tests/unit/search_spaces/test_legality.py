@@ -254,7 +254,7 @@ def test_a_rule_bites_and_its_nearest_values_are_legal(
     assert found[rule].sentence.endswith(".")
     assert "\n" not in found[rule].sentence
     for knob, value in found[rule].nearest:
-        moved = Case(configuration, machine).moved(knob, value).values
+        moved = Case(configuration, machine).with_knob(knob, value).values
         mended = check(Configuration(moved), machine)
         assert names(mended) < set(found), (knob, value)
         left = [n for n in configuration if moved.get(n) not in (configuration[n], value)]

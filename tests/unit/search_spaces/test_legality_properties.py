@@ -149,7 +149,7 @@ def test_nearest_values_mend_the_rule_they_are_given_for(case: Case) -> None:
     for violation in check(case.values, case.resources):
         broken = [r for r in by_name[violation.rule] if r.judge(Case(case.values, case.resources)) is not None]
         for knob, value in violation.nearest:
-            moved = Case(case.values, case.resources).moved(knob, value)
+            moved = Case(case.values, case.resources).with_knob(knob, value)
             still = [r for r in broken if r.judge(moved) is not None]
             assert len(still) < len(broken)
 

@@ -9,7 +9,7 @@ import pytest
 from autotune.specification.build import resources_for
 from autotune.specification.request import ResolvedRequest
 from search_spaces.configuration import ModelFacts, Resources
-from search_spaces.objective import per_micro_batch
+from search_spaces.own_keys import per_micro_batch
 from tests.parity.objectives import OBJECTIVES, Objective
 
 

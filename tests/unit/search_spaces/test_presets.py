@@ -8,9 +8,9 @@ import pytest
 
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.legality import check
+from search_spaces.native import UNSET
 from search_spaces.space import SearchSpace
 from search_spaces.space_file import preset_names
-from search_spaces.unset import UNSET
 from trainer.frameworks.trl.keys import SUPPORTED, unsupported
 
 CPU = Resources(cpu_cores=2, rows_per_update=16, num_generations=8, max_prompt_length=64, max_completion_length=64)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.legality import check
 from search_spaces.legality.rollout_rules import CPU_HEAD_SIZES
-from search_spaces.objective import quantized
+from search_spaces.own_keys import quantized
 from search_spaces.space import SearchSpace
 
 BATCH: dict[str, KnobValue] = {"micro_batch_size": 8, "gradient_accumulation_steps": 1, "num_generations": 8}

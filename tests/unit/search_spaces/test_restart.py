@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.configuration import Configuration
-from search_spaces.knobs import defaults
+from search_spaces.knobs import RESTART, defaults, restart_between, restart_key
 from search_spaces.knobs.model import Restart
-from search_spaces.knobs.restart import RESTART, restart_between, restart_key
 from tests.support.properties import examples
 
 VALUES = st.sampled_from([1, 2, 4, "eager", "sdpa", True, False, "fp32", "bf16"])

@@ -13,7 +13,7 @@ from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.knobs import FRAMEWORKS, KNOBS
 from search_spaces.legality import RULES, Case, Reference, check
 from search_spaces.legality.passthrough import check_passthrough
-from search_spaces.objective import per_micro_batch
+from search_spaces.own_keys import per_micro_batch
 from tests.support.properties import examples
 
 GPU: dict[str, Any] = {"device": "cuda", "compute_capability": (9, 0)}

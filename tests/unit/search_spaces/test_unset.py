@@ -15,8 +15,8 @@ from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import FRAMEWORKS, KNOBS, defaults
 from search_spaces.legality import check, is_legal
+from search_spaces.native import UNSET, must_be_known, resolved
 from search_spaces.space import SearchSpace
-from search_spaces.unset import UNSET, must_be_known, resolved
 from tests.support.properties import examples
 
 GPU = Resources(gpus=1, device="cuda", compute_capability=(9, 0), rows_per_update=16, num_generations=4)

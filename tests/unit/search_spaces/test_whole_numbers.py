@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces.whole_numbers import whole_number
+from search_spaces.knobs.model import whole_number
 
 
 @pytest.mark.parametrize(

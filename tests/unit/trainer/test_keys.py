@@ -16,8 +16,7 @@ from tests.support.properties import examples
 from tests.support.trl_fields import FIELDS
 from tests.support.trl_keys import to_keys
 from trainer.child.frameworks.trl import engine as child_engine
-from trainer.frameworks.common.values import KnobKeyError
-from trainer.frameworks.common.variables import variables
+from trainer.frameworks.common.values import KnobKeyError, variables
 from trainer.frameworks.trl.keys import (
     ENGINE_SEAMS,
     ENVIRONMENT,

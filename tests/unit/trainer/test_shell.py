@@ -8,7 +8,7 @@ import pytest
 
 from trainer.frameworks.common.shell import Command, commands
 from trainer.frameworks.common.shell_tree import ShellError
-from trainer.frameworks.ms_swift.given import given
+from trainer.frameworks.ms_swift.given import read_given
 from trainer.frameworks.verl.reading import calls_of
 
 SWIFT = "swift rlhf --rlhf_type grpo "
@@ -66,11 +66,11 @@ def test_words_of_a_list_are_read_and_not_edited() -> None:
         'bash -c "{}--seed 1"',
         "bash <<E\n{}--seed 1\nE",
     ):
-        found = given(script.format(SWIFT), "run.sh")
+        found = read_given(script.format(SWIFT), "run.sh")
         assert (found.arguments["seed"].words, found.in_place) == (("1",), False)
-    assert given(f"{SWIFT}--seed 1", "run.sh").in_place
+    assert read_given(f"{SWIFT}--seed 1", "run.sh").in_place
     with pytest.raises(ValueError, match=r"beta: \$1 is known to a shell only"):
-        given(f"{SWIFT}--beta $1", "run.sh")
+        read_given(f"{SWIFT}--beta $1", "run.sh")
 
 
 def words_of(script: str) -> list[str]:
@@ -214,7 +214,7 @@ COMMAND = "swift rlhf --rlhf_type grpo --seed 1"
     ],
 )
 def test_what_another_shell_is_given_is_read(script: str) -> None:
-    assert given(script, "run.sh").arguments["seed"].words == ("1",)
+    assert read_given(script, "run.sh").arguments["seed"].words == ("1",)
 
 
 def test_a_line_within_another_script_is_that_of_the_file() -> None:

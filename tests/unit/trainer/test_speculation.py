@@ -10,13 +10,13 @@ import pytest
 
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.legality import check
-from search_spaces.objective import not_guessed
+from search_spaces.own_keys import not_guessed
 from tests.support.swift_fields import FIELDS
 from tests.support.verl_cases import legal
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.exported import RUN
-from trainer.frameworks.common.speculation import KNOBS, speculative_config, speculative_knobs
-from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.common.values import SPECULATIVE as KNOBS
+from trainer.frameworks.common.values import KnobKeyError, speculative_config, speculative_knobs
 from trainer.frameworks.ms_swift.import_config import import_config
 from trainer.frameworks.ms_swift.keys import rest
 from trainer.frameworks.ms_swift.render import to_keys

@@ -14,7 +14,7 @@ import pytest
 
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.verl.hydra import written
+from trainer.frameworks.verl.hydra import as_hydra
 from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.key_handling import INPUTS, MEASURING
 from trainer.frameworks.verl.key_tables import BESIDE
@@ -56,7 +56,7 @@ def others(default: Any) -> list[Any]:
 
 
 def read(more: dict[str, Any]) -> Imported:
-    return import_config("\n".join(f"{key}={written(value)}" for key, value in {**BASE, **more}.items()), "run.txt")
+    return import_config("\n".join(f"{key}={as_hydra(value)}" for key, value in {**BASE, **more}.items()), "run.txt")
 
 
 def way(key: str, value: Any) -> str:

@@ -22,7 +22,7 @@ from trainer.frameworks.verl import export, unsupported
 from trainer.frameworks.verl.hydra import override
 from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.keys import added
-from trainer.frameworks.verl.reading import given
+from trainer.frameworks.verl.reading import read_given
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 THEIRS = frozenset(json.loads((FIXTURES / "verl_megatron_fields.json").read_text(encoding="utf-8"))["keys"])
@@ -183,7 +183,7 @@ def test_every_key_that_is_written_is_one_of_verls_files_for_megatron() -> None:
     for each in drawn:
         if each.configuration.get("training_engine") != "megatron":
             continue
-        keys = given(export(each.wanted()).files[RUN], RUN).values
+        keys = read_given(export(each.wanted()).files[RUN], RUN).values
         seen |= {key for key in keys if key.startswith(("actor_rollout_ref.", "trainer.", "data.", "algorithm."))}
     assert f"{M}context_parallel_size" in seen
     assert {key for key in seen - THEIRS if not added(key)} == set()

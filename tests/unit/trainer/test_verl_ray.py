@@ -19,7 +19,7 @@ from trainer.frameworks.common.exported import RUN
 from trainer.frameworks.verl import export
 from trainer.frameworks.verl.hydra import split
 from trainer.frameworks.verl.import_config import import_config
-from trainer.frameworks.verl.ray import CPUS, SPARE, UNITS, cpus, held
+from trainer.frameworks.verl.ray import CPUS, SPARE, UNITS, cpus, cpus_of
 
 STATE = """2026-11-27 20:04:42,380	INFO autoscaler.py:408 --
 ======== Autoscaler status: 2026-11-27 20:04:42.380466 ========
@@ -136,7 +136,7 @@ def test_ray_is_told_of_more_cpus_only_where_it_would_count_too_few(
 ) -> None:
     assert cpus(keys, gpus, cores) == expected
     assert cpus({**keys, **expected}, gpus, cores) == {}, "what it was told is enough"
-    assert not expected or expected[CPUS] == held(keys, gpus) + SPARE
+    assert not expected or expected[CPUS] == cpus_of(keys, gpus) + SPARE
 
 
 ONE_GPU = Combination(

@@ -21,10 +21,10 @@ from tests.support.verl_cases import COMPLETION, PROMPT, VALUES, Combination, le
 from trainer.child.contract import Protocol, RewardSpec
 from trainer.frameworks.common.exported import RUN
 from trainer.frameworks.verl import SUPPORTED, export, render, unsupported
-from trainer.frameworks.verl.hydra import HydraError, parsed, split, written
+from trainer.frameworks.verl.hydra import HydraError, as_hydra, parsed, split
 from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.key_tables import UNTRIED
-from trainer.frameworks.verl.reading import given as read
+from trainer.frameworks.verl.reading import read_given as read
 from trainer.frameworks.verl.render import OBJECTIVE
 
 COMBINATIONS = st.integers(0, 10**9).map(lambda seed: legal(Random(seed)))
@@ -218,7 +218,7 @@ VALUE = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dict
 @examples(often=100, full=400)
 @given(value=VALUE)
 def test_a_value_reads_back_as_it_was_written(value: Any) -> None:
-    found = parsed(written(value))
+    found = parsed(as_hydra(value))
     assert found == value
     assert repr(found) == repr(value)
 

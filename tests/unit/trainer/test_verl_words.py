@@ -71,7 +71,7 @@ def test_a_value_is_written_as_hydra_reads_it_back(value: Any) -> None:
 @pytest.mark.parametrize("value", [float("nan"), {"a b": 1}, {1: 2}])
 def test_what_hydra_has_no_way_to_write_is_refused(value: Any) -> None:
     with pytest.raises(IllegalSettingError):
-        overrides.written(value)
+        overrides.as_hydra(value)
 
 
 @pytest.mark.parametrize("seed", range(5))

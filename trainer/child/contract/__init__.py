@@ -18,7 +18,6 @@ from .codec import (
     read_spec,
     write_atomic,
 )
-from .inputs import inputs_of, missing_input
 from .log_lines import last_error, read_log
 from .mailbox import CurrentPhase, Letter, Mailbox, PhaseMark, WorkerReply, read_phase
 from .shapes import (
@@ -32,6 +31,8 @@ from .shapes import (
     StartupRecord,
     TrialSpec,
     WorstCaseRecord,
+    inputs_of,
+    missing_input,
 )
 from .sign_table import SIGNS
 from .signs import Nearness, Sign, SignMatch, echo, illegal, infra, read_signs, signs_of

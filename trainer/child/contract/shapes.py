@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Optional, Tuple, Union
+from typing import Any, List, Mapping, Optional, Tuple, Union
 
 from .usage import GpuUse, ProcessUse
 from .words import CONTRACT_VERSION, CycleKind, FailureReason, Phase, Pool, StartupPart
@@ -97,6 +98,8 @@ class TrialSpec:
     """Commit of a model from the hub; empty for a folder."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the parent sets for the trial's processes before they start."""
+    child: str = ""
+    """Folder of the module that runs the trial, for a framework of another package; empty for our own."""
     version: int = CONTRACT_VERSION
 
 
@@ -228,3 +231,19 @@ class Result:
     data: Mapping[str, Any] = field(default_factory=dict)
     """Facts that a probe or a preparation returns."""
     version: int = CONTRACT_VERSION
+
+
+def inputs_of(spec: TrialSpec) -> List[Tuple[str, str]]:
+    """Returns (kind, path) of every input that has an absolute path."""
+    named = [("model folder", spec.model), ("prompts file", spec.prompts)]
+    kinds = {"file": "reward file", "import": "folder of the reward"}
+    named += [(kinds[reward.kind], reward.path) for reward in spec.rewards if reward.kind in kinds]
+    return [(what, path) for what, path in named if os.path.isabs(path)]
+
+
+def missing_input(spec: TrialSpec) -> Optional[str]:
+    """Returns a sentence on the first missing input; ``None`` if all exist."""
+    for what, path in inputs_of(spec):
+        if not os.path.exists(path):
+            return "the %s %s is not there" % (what, path)
+    return None

@@ -16,8 +16,8 @@ from trainer.frameworks.common.config_entries import (
     ConfigError,
     Faults,
     at_least_one,
+    closest,
     lines_of,
-    meant,
     problem,
     read_mapping,
 )
@@ -123,7 +123,7 @@ def read_file(text: str, name: str, files: Mapping[str, str]) -> AccelerateFile:
     return AccelerateFile(
         deepspeed=_zero(zero, entries[DEEPSPEED] if zero else None, name, files) if kind == "DEEPSPEED" else None,
         fsdp=values.get(FSDP) or {} if kind == "FSDP" else None,
-        precision=str(_said(values["mixed_precision"])) if "mixed_precision" in values else None,
+        precision=str(_as_text(values["mixed_precision"])) if "mixed_precision" in values else None,
         processes=values.get("num_processes"),
         lines=lines_of(entries),
         name=name,
@@ -142,7 +142,7 @@ def _check(key: str, entry: Entry, name: str) -> None:
         at_least_one(key, value, name, entry.line)
     if key == "distributed_type" and value not in _TYPES:
         raise problem(name, entry.line, f"{key}: a trial runs {', '.join(_TYPES)}, got {show(value)}")
-    if key == "mixed_precision" and str(_said(value)) not in _PRECISIONS:
+    if key == "mixed_precision" and str(_as_text(value)) not in _PRECISIONS:
         raise problem(name, entry.line, f"{key}: a trial computes in {', '.join(_PRECISIONS)}, got {show(value)}")
     if key in (DEEPSPEED, FSDP) and not isinstance(value, dict | None):
         raise problem(name, entry.line, f"{key}: expected a mapping, got {show(value)}")
@@ -152,7 +152,7 @@ def _check(key: str, entry: Entry, name: str) -> None:
             if inner not in known and item.value not in (None, "", "none", False):
                 raise problem(name, item.line, f"{key}.{inner}: a trial's DeepSpeed is not told it; remove it")
     if key not in _SETS | _LAUNCH | set(_REFUSED):
-        raise problem(name, entry.line, f"accelerate has no key {show(key)}; {meant(key, [*_SETS, *_LAUNCH], 0.6)}")
+        raise problem(name, entry.line, f"accelerate has no key {show(key)}; {closest(key, [*_SETS, *_LAUNCH], 0.6)}")
 
 
 def _beside_a_file(entries: Mapping[str, Entry], name: str) -> Iterator[ConfigError]:
@@ -168,7 +168,7 @@ def _beside_a_file(entries: Mapping[str, Entry], name: str) -> Iterator[ConfigEr
         yield problem(name, entry.line, text)
 
 
-def _said(value: Any) -> str | None:
+def _as_text(value: Any) -> str | None:
     """Returns the word ``no``, which YAML reads as false, as text."""
     return "no" if value in (None, False) else value
 

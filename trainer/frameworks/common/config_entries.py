@@ -93,9 +93,9 @@ def read_mapping(text: str, name: str, kind: str, expected: str) -> dict[str, En
     return document.value
 
 
-def meant(key: str, known: Iterable[str], cutoff: float = 0.75, otherwise: str = "remove it") -> str:
-    """Returns advice on an unknown ``key``: the closest ``known`` one; ``cutoff`` as in ``difflib``."""
-    close = difflib.get_close_matches(key[:120], known, n=1, cutoff=cutoff)
+def closest(key: str, names: Iterable[str], cutoff: float = 0.75, otherwise: str = "remove it") -> str:
+    """Returns advice on an unknown ``key``: the closest ``names`` one; ``cutoff`` as in ``difflib``."""
+    close = difflib.get_close_matches(key[:120], names, n=1, cutoff=cutoff)
     return f"did you mean {close[0]}" if close else otherwise
 
 

@@ -78,7 +78,7 @@ def at(settings: Any, place: tuple[str, ...]) -> Any:
     return settings
 
 
-def said(settings: Any) -> dict[str, Any]:
+def values_of(settings: Any) -> dict[str, Any]:
     """Returns knob -> value in ``settings``, unchanged, without null and ``AUTO``."""
     found = {knob: at(settings, place) for knob, place in PLACES.items()}
     return {knob: value for knob, value in found.items() if value is not None and value != AUTO}
@@ -105,19 +105,19 @@ def zero_knobs(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     if not isinstance(zero, Mapping):
         raise KnobKeyError(f"deepspeed.{ZERO}", f"expected a mapping, got {show(zero)}")
     found: dict[str, KnobValue] = {"zero_stage": 0}
-    for knob, value in said(settings).items():
+    for knob, value in values_of(settings).items():
         found[knob] = parsed(knob, ".".join(("deepspeed", *PLACES[knob])), plain_word(value))
     return found
 
 
 def zero_rest(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns DeepSpeed's configuration without knobs and settings that follow from knobs; ``auto`` stays."""
-    return without(settings, {PLACES[knob] for knob in said(settings)} | _FROM_KNOBS)
+    return without(settings, {PLACES[knob] for knob in values_of(settings)} | _FROM_KNOBS)
 
 
 def zero_places(keys: Mapping[str, Any]) -> set[tuple[str, ...]]:
     """Returns the places of knobs, and of settings that follow from knobs, in the key ``deepspeed`` of ``keys``."""
-    return {("deepspeed", *path) for path in {PLACES[knob] for knob in said(keys.get("deepspeed"))} | _FROM_KNOBS}
+    return {("deepspeed", *path) for path in {PLACES[knob] for knob in values_of(keys.get("deepspeed"))} | _FROM_KNOBS}
 
 
 def beside_zero(ours: Mapping[str, Any], own: Mapping[str, Any], acts: Mapping[str, KnobValue]) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def said_otherwise(
             continue
         own = known[names[0]] if len(names) == 1 else [known[name] for name in names]
         if value != own:
-            yield ".".join(place), _differs(value, f"{' and '.join(names)} {_shown(own)}")
+            yield ".".join(place), _differs(value, f"{' and '.join(names)} {_show(own)}")
     rows = at(settings, ("train_batch_size",))
     if rows not in (None, AUTO) and _MICRO in known and _ACCUMULATION in known:
         own = known[_MICRO] * known[_ACCUMULATION] * processes
@@ -205,7 +205,7 @@ def said_otherwise(
             yield "train_batch_size", _differs(rows, f"{product} = {own}")
     for place in _OF_THE_SCHEDULE:
         if at(settings, place) not in (None, AUTO):
-            yield ".".join(place), f"{_shown(at(settings, place))}: {_STEPS}"
+            yield ".".join(place), f"{_show(at(settings, place))}: {_STEPS}"
 
 
 def batch_unset(framework: str) -> dict[str, KnobValue]:
@@ -215,10 +215,10 @@ def batch_unset(framework: str) -> dict[str, KnobValue]:
 
 
 def _differs(value: Any, own: str) -> str:
-    return f"{_shown(value)} here and {own} differ, which transformers refuses; write auto"
+    return f"{_show(value)} here and {own} differ, which transformers refuses; write auto"
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(show(item) for item in value) + "]"
     return f'"{value}"' if isinstance(value, str) else show(value)

@@ -87,3 +87,33 @@ def located(sentence: str, name: str, lines: Mapping[str, int]) -> str:
     words = re.findall(r"[A-Za-z_][\w.]*", sentence)
     mentioned = next((lines[word] for word in (w.rstrip(".") for w in words) if word in lines), 0)
     return str(problem(name, mentioned, sentence.rstrip(".")))
+
+
+INPUTS: Mapping[str, str] = {
+    "model": "--model",
+    "rewards": "--reward",
+    "data": "--data",
+    "max_prompt_length": "--max-prompt-length",
+    "max_completion_length": "--max-completion-length",
+}
+"""Field of a request -> its command-line option."""
+KNOB = "set."
+"""Prefix of a knob's name, for values that ``--set`` gives."""
+
+
+def asked_for(key: str, inputs: Mapping[str, str], knobs: Mapping[str, str]) -> str:
+    """Returns the field of a request, or ``KNOB`` and a knob, that the command line can set for ``key``; empty if none.
+
+    Args:
+        inputs: key -> field of a request.
+        knobs: knob -> key, for knobs that are one key each.
+    """
+    named = next((knob for knob, own in knobs.items() if own == key), "")
+    return inputs.get(key) or (KNOB + named if named else "")
+
+
+def unknown(name: str, line: int, key: str, text: str, field: str = "") -> ConfigError:
+    """Builds the error on ``key`` whose value ``text`` only a shell knows; ``field`` is from ``asked_for``."""
+    option = INPUTS.get(field) or (f"--set {field.removeprefix(KNOB)}=..." if field else "")
+    give = f"give {option}, or " if option else ""
+    return problem(name, line, f"{key}: {text} is known to a shell only; {give}write its value out")

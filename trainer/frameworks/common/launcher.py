@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from search_spaces.knobs.model import show
-from search_spaces.whole_numbers import whole_number
+from search_spaces.knobs.model import show, whole_number
 from trainer.frameworks.common.config_entries import problem
 from trainer.frameworks.common.shell import Word
 
@@ -70,9 +69,9 @@ def uncounted(launch: Launch, name: str) -> Iterator[str]:
         yield uncounted_by(option, word.line, word.unknown or word.text, name)
 
 
-def uncounted_by(key: str, line: int, written: str, name: str) -> str:
+def uncounted_by(key: str, line: int, text: str, name: str) -> str:
     """Builds the note on ``key``, whose number of training processes only a shell knows."""
-    said = f"{key}: {show(written)} is no number that can be read here; rows per update are counted for the GPUs held"
+    said = f"{key}: {show(text)} is no number that can be read here; rows per update are counted for the GPUs held"
     return str(problem(name, line, f"{said}, --effective-batch N says otherwise"))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainer.child import contract
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.common.texts import fill
+from trainer.frameworks.common.scripts import fill
 
 MODULE = "autotune_reward"
 VERIFIER = "autotune_math_verifier.py"
@@ -78,9 +78,9 @@ def _part(spec: RewardSpec, name: str) -> str:
     raise ValueError(f"a reward of kind {spec.kind!r} cannot be exported")
 
 
-def _free_name(spec: RewardSpec, number: int, taken: Sequence[str]) -> str:
+def _free_name(spec: RewardSpec, number: int, names: Sequence[str]) -> str:
     """Returns a free Python name for the reward, its own if possible."""
     usable = spec.name.isidentifier() and not keyword.iskeyword(spec.name) and not spec.name.startswith("_")
     name = spec.name if usable else "reward"
     reserved = {*_STANDARD, *_FOR_MATH, "reasoning_gym", "importlib"}
-    return name if f"{MODULE}.{name}" not in taken and name not in reserved else f"{name}_{number}"
+    return name if f"{MODULE}.{name}" not in names and name not in reserved else f"{name}_{number}"

@@ -36,12 +36,12 @@ def from_start(folder: str | None) -> str | None:
     return "" if folder in (".", os.getcwd()) else folder
 
 
-def placed(path: str, folder: str | None) -> str:
+def in_folder(path: str, folder: str | None) -> str:
     """Returns ``path`` relative to the start, for a command that runs in ``folder``."""
     return posixpath.join(folder or "", path)
 
 
-def moved(name: str, folder: str | None) -> Iterator[str]:
+def folder_notes(name: str, folder: str | None) -> Iterator[str]:
     """Yields a note if the script ``name`` trains in another ``folder``."""
     if folder != "":
         place = "a folder that only a shell knows" if folder is None else folder

@@ -1,13 +1,18 @@
-"""Writes the shell scripts of an export, which run from any folder. Pure.
+"""Writes the files of an export: shell scripts, which run from any folder, YAML, templates, and a diff. Pure.
 
 The training script and the rollout server's script see the same GPUs: the first train, the last are the server's.
 """
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from string import Template
+from typing import Any
 
+from search_spaces import yaml_edit
 from trainer.frameworks.common.exported import Command, ExportRequest
 from trainer.frameworks.common.serving import split
 
@@ -36,40 +41,40 @@ def gpus_of(request: ExportRequest) -> list[str]:
     return [str(i) for i in range(held // request.nodes)]
 
 
-def visible(request: ExportRequest, *, served: bool) -> dict[str, str]:
+def visible(request: ExportRequest, *, beside_server: bool) -> dict[str, str]:
     """Returns the variable that limits the training to its GPUs, if it may see others.
 
     Args:
-        served: beside a rollout server.
+        beside_server: beside a rollout server.
 
     Raises:
         ValueError: the GPUs cannot be split as the configuration says.
     """
-    if served:
+    if beside_server:
         return {VISIBLE: ",".join(split(gpus_of(request), request.configuration)[0])}
     alone = request.device == "cuda" and request.world_size == 1
     return {VISIBLE: "0"} if alone else {}  # of several, a process by itself would use all
 
 
-def run_script(request: ExportRequest, made: Command, remark: str, *, served: bool) -> str:
+def run_script(request: ExportRequest, command: Command, remark: str, *, beside_server: bool) -> str:
     """Returns the script ``RUN``, which starts the command from any folder.
 
     Args:
         remark: a sentence on further arguments.
-        served: beside a rollout server.
+        beside_server: beside a rollout server.
     """
     lines = ["#!/bin/sh", f"# {comment(request.title)}", f"# {remark}", FIND_HERE]
-    for name, value in made.environment.items():
+    for name, value in command.environment.items():
         if name == "PYTHONPATH":
             lines.append(f"PYTHONPATH={quoted(value)}${{PYTHONPATH:+:$PYTHONPATH}}")
-        elif name == VISIBLE and served:
+        elif name == VISIBLE and beside_server:
             lines.append(_gpus_line(request, serving=False))
         else:
             lines.append(f': "${{{name}:={value}}}"')
         lines.append(f"export {name}")
-    if made.folder:
-        lines.append(f"cd {quoted(made.folder)} || exit 1")
-    lines.append("exec " + " ".join(quoted(word) for word in made.argv) + ' "$@"')
+    if command.folder:
+        lines.append(f"cd {quoted(command.folder)} || exit 1")
+    lines.append("exec " + " ".join(quoted(word) for word in command.argv) + ' "$@"')
     return "\n".join(lines) + "\n"
 
 
@@ -97,3 +102,41 @@ def _gpus_line(request: ExportRequest, *, serving: bool) -> str:
     places = f"{training + 1}-{len(gpus)}" if serving else f"1-{training}"
     held = f'"${{{VISIBLE}:-{",".join(gpus)}}}"'
     return f'{VISIBLE}=$(printf "%s\\n" {held} | cut -s -d, -f{places})'
+
+
+def whole_text(
+    title: str, inputs: Mapping[str, Any], tuned: Mapping[str, Any], run: Mapping[str, Any], others: str = ""
+) -> str:
+    """Formats a whole YAML file: inputs, knobs, and the keys of ``run`` that are in neither under ``others``."""
+    left = {key: value for key, value in run.items() if key not in inputs and key not in tuned}
+    lines = [f"# {comment(title)}"]
+    heads = {"model, data and reward": inputs, "what was tuned": tuned, others or "everything else": left}
+    for head, keys in heads.items():
+        lines += ["", f"# {head}"]
+        lines += [f"{yaml_edit.scalar(key)}: {yaml_edit.scalar(value)}" for key, value in keys.items()]
+    return "\n".join(lines) + "\n"
+
+
+def difference(own: str, new: str, name: str, called: str = "your configuration") -> str:
+    """Returns the diff from the user's ``own`` text to ``new``; empty without an own text.
+
+    ``called`` is the name of the user's text in the diff.
+    """
+    if not own:
+        return ""
+    return "\n".join(difflib.unified_diff(own.splitlines(), new.splitlines(), called, name, lineterm=""))
+
+
+def same_model(own: Any, used: str) -> bool:
+    """Tells whether the user's file names the model of the study, perhaps by a relative path."""
+    if not isinstance(own, str):
+        return False
+    tail = "/".join(part for part in own.split("/") if part not in ("", ".", "..", "~"))
+    return own == used or (bool(tail) and f"/{used.rstrip('/')}".endswith(f"/{tail}"))
+
+
+def fill(module: str, template: str, /, **values: str) -> str:
+    """Reads ``templates/*.txt`` next to the module file ``module`` and replaces every ``$name``."""
+    return Template((Path(module).parent / "templates" / f"{template}.txt").read_text(encoding="utf-8")).substitute(
+        values
+    )

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 from search_spaces.knobs.model import show
-from trainer.frameworks.common.asked import unknown
 from trainer.frameworks.common.config_entries import ConfigError, Faults, problem
 from trainer.frameworks.common.fields import Field, FieldError, typed
+from trainer.frameworks.common.imported import unknown
 from trainer.frameworks.common.launcher import launch_of
 from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.shell import Command, Word
@@ -222,21 +222,21 @@ def with_gpus(knobs: Mapping[str, KnobValue], command: Command, name: str) -> di
     """
     size, count = int(knobs.get("tensor_parallel_size", 1)), int(knobs.get("rollout_data_parallel_size", 1))
     shown = command.environment.get(VISIBLE)
-    if shown is not None and not shown.unknown and size * count > _shown(shown.text):
+    if shown is not None and not shown.unknown and size * count > _count_gpus(shown.text):
         text = f"{VISIBLE}={shown.text} has fewer GPUs than tensor_parallel_size {size} × {count} replicas"
         raise problem(name, shown.line, text)
     return {**knobs, "rollout_gpus": size * count}
 
 
-def _shown(devices: str) -> int:
+def _count_gpus(devices: str) -> int:
     """Returns the number of GPUs in ``CUDA_VISIBLE_DEVICES``; CUDA stops at the first unknown name and repeats none."""
     named = list(takewhile(lambda device: device and not device.startswith("-"), map(str.strip, devices.split(","))))
     return len(set(named))
 
 
-def without(name: str, line: int, written: str) -> ConfigError:
+def without(name: str, line: int, option: str) -> ConfigError:
     """Builds the note on an option that a trial's server cannot have."""
-    return problem(name, line, f"{written}: a trial's rollout server does without it")
+    return problem(name, line, f"{option}: a trial's rollout server does without it")
 
 
 def unused(name: str, training: str, mode: str) -> ConfigError:
@@ -253,7 +253,7 @@ def check_pair(server: Served, name: str, training: str, keys: Mapping[str, Any]
     Raises:
         ConfigError: host or port differ.
     """
-    host, port = _asked(keys)
+    host, port = _address_of(keys)
     listens = "" if _reached(server.host, host) else server.host
     if server.port and port and port != server.port:
         listens, host = f"port {server.port}", f"port {port}"
@@ -269,17 +269,17 @@ def other_model(server: Served, name: str, model: Any) -> list[str]:
     return [str(problem(name, 0, f"the server has {show(server.model)}; a trial's has the model that is trained"))]
 
 
-def _reached(listens: str, asked: str) -> bool:
-    """Tells whether a client of address ``asked`` may reach the server; a host name may be any address."""
+def _reached(listens: str, client: str) -> bool:
+    """Tells whether a client of address ``client`` may reach the server; a host name may be any address."""
     try:
-        server, other = (ip_address(host.replace("localhost", "127.0.0.1")) for host in (listens, asked))
+        server, other = (ip_address(host.replace("localhost", "127.0.0.1")) for host in (listens, client))
     except ValueError:
         return True
     near = server.is_loopback and (other.is_loopback or other.is_unspecified)
     return server.is_unspecified or server == other or near
 
 
-def _asked(keys: Mapping[str, Any]) -> tuple[str, str]:
+def _address_of(keys: Mapping[str, Any]) -> tuple[str, str]:
     """Returns (host, port) of the server that the training uses; empty if unknown."""
     if not keys.get("vllm_server_base_url"):
         return str(keys.get("vllm_server_host") or ""), str(keys.get("vllm_server_port") or PORT)

@@ -18,7 +18,7 @@ from itertools import takewhile
 
 from tree_sitter import Node
 
-from search_spaces.whole_numbers import whole_number
+from search_spaces.knobs.model import whole_number
 from trainer.frameworks.common import shell_values
 from trainer.frameworks.common.script_folder import from_start, gone_to
 from trainer.frameworks.common.shell_tree import ShellError, inner_of, line_of, links_of, parsed, text_of, words_in
@@ -103,17 +103,17 @@ class _State:
         return [(word.text, word.unknown) for word in ours] != [(word.text, word.unknown) for word in theirs]
 
 
-def commands(text: str, script: str = "./script", known: Mapping[str, str] | None = None) -> tuple[Command, ...]:
+def commands(text: str, script: str = "./script", environment: Mapping[str, str] | None = None) -> tuple[Command, ...]:
     """Returns every command that the script may run, in order, without assignments.
 
     Args:
         script: path of the script.
-        known: variables of the process that runs the script.
+        environment: variables of the process that runs the script.
 
     Raises:
         ShellError: a text that is no shell script, or one that repeats or nests itself too often.
     """
-    variables = {"0": script, "BASH_SOURCE": script, **(known or {})}
+    variables = {"0": script, "BASH_SOURCE": script, **(environment or {})}
     runner = _Runner(_State({name: [Word(value, 0)] for name, value in variables.items()}), [0])
     try:
         runner.run(parsed(text))
@@ -320,7 +320,7 @@ class _Runner:
     def _test_command(self, node: Node) -> bool | None:
         double = node.children[0].type == "[["
         words: list[Word] = []
-        for group in words_in(node.children[1:-1], apart=True):
+        for group in words_in(node.children[1:-1], in_test=True):
             words += [self._value(group)] if double else self._words(group)
         return shell_values.holds([None if word.unknown else word.text for word in words], patterns=double)
 

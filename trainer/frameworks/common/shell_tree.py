@@ -132,16 +132,16 @@ def on_one_line(nodes: Iterable[Node]) -> str:
     return " ".join(" ".join(text_of(node).split()) for node in nodes if node.is_named)
 
 
-def words_in(nodes: Iterable[Node], *, apart: bool = False) -> list[list[Node]]:
+def words_in(nodes: Iterable[Node], *, in_test: bool = False) -> list[list[Node]]:
     """Joins nodes without space between into words.
 
     Args:
-        apart: whether the nodes are a test, in which expressions are divided and signs are words of their own.
+        in_test: whether the nodes are a test, in which expressions are divided and signs are words of their own.
     """
     found: list[list[Node]] = []
     for node in nodes:
-        if apart and node.type in ("binary_expression", "unary_expression", "parenthesized_expression"):
-            found += words_in(node.children, apart=True)
+        if in_test and node.type in ("binary_expression", "unary_expression", "parenthesized_expression"):
+            found += words_in(node.children, in_test=True)
         elif found and _APART.isdisjoint((node.type, found[-1][-1].type)) and _touch(found[-1][-1], node):
             found[-1].append(node)
         elif node.type != "comment":

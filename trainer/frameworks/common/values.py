@@ -1,10 +1,13 @@
-"""A value of a framework's key as a knob's."""
+"""Values of a framework's keys as knobs', and knobs as environment variables. Pure."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
+from search_spaces.batch import MODEL_PARALLEL, model_parallel
 from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import KNOBS
@@ -38,3 +41,80 @@ def parsed(knob: str, key: str, value: Any) -> KnobValue:
         return KNOBS[knob].parse(value)
     except SpaceError as error:
         raise KnobKeyError(key, str(error)) from None
+
+
+def uneven(knobs: Mapping[str, KnobValue], keys: Mapping[str, str], gpus: int) -> KnobKeyError:
+    """Builds the error on Megatron's sizes that do not divide ``gpus``; ``keys``: knob -> key."""
+    said = [name for name in (*MODEL_PARALLEL[1:], MODEL_PARALLEL[0]) if knobs.get(name, 1) != 1]
+    sizes = " × ".join(f"{keys[name].rpartition('.')[2]} {knobs[name]}" for name in said)
+    of = f" ({sizes})" if len(said) > 1 else ""
+    text = f"{model_parallel(knobs)} GPUs{of} cannot hold a model evenly on {gpus} GPUs"
+    return KnobKeyError(keys[said[0]], text)
+
+
+ARGUMENT = "speculative_config"
+"""Name of vLLM's argument for speculative decoding."""
+_METHOD, _TOKENS, _LONGEST, _SHORTEST = "method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"
+SPECULATIVE: Mapping[str, str] = {
+    "speculative_decoding": _METHOD,
+    "speculative_tokens": _TOKENS,
+    "speculative_lookup": _LONGEST,
+}
+"""Knob -> key in ``speculative_config``."""
+
+
+def speculative_config(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
+    """Returns vLLM's argument for the knobs; empty without speculative decoding."""
+    guesses = acts.get("speculative_decoding", "none") != "none"
+    return {key: acts[knob] for knob, key in SPECULATIVE.items() if knob in acts} if guesses else {}
+
+
+def speculative_knobs(value: Any, key: str) -> dict[str, KnobValue]:
+    """Returns the knobs of vLLM's argument; empty for another method, which stays the user's own.
+
+    Raises KnobKeyError for a number that no knob has. ``value`` is a mapping or its JSON.
+    """
+    settings = _mapping(value)
+    last = settings.get(_LONGEST, settings.get(_SHORTEST))
+    whole = set(settings) <= {_METHOD, _TOKENS, _LONGEST, _SHORTEST} and settings.get(_SHORTEST, last) == last
+    if not whole or settings.get(_METHOD) != "ngram" or settings.get(_TOKENS) is None:
+        return {}
+    found: dict[str, KnobValue] = {"speculative_decoding": "ngram"}
+    found["speculative_tokens"] = parsed("speculative_tokens", f"{key}.{_TOKENS}", settings[_TOKENS])
+    if last is not None:
+        found["speculative_lookup"] = parsed("speculative_lookup", f"{key}.{_LONGEST}", last)
+    return found
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, Mapping) else {}
+
+
+ALLOCATOR, TUNABLES = "PYTORCH_CUDA_ALLOC_CONF", "GLIBC_TUNABLES"
+SEGMENTS = "expandable_segments:True"
+_KEEP = (
+    "glibc.malloc.arena_max=1",
+    "glibc.malloc.mmap_max=0",
+    "glibc.malloc.top_pad=268435456",
+    "glibc.malloc.trim_threshold=1099511627776",
+)
+"""Keeps freed memory in one heap, in bytes: by default glibc returns a freed tensor at once, and the next one's pages
+are mapped and cleared again (glibc manual, "Memory Allocation Tunables")."""
+_HUGE = "glibc.malloc.hugetlb=1"
+"""Makes the heap use transparent huge pages, which the kernel clears 2 MiB at a time (glibc 2.35)."""
+HEAPS: Mapping[str, str] = {"keep": ":".join(_KEEP), "keep_huge_pages": ":".join((*_KEEP, _HUGE))}
+"""Value of ``host_allocator`` -> ``TUNABLES``; any other value sets none."""
+
+
+def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
+    """Returns the additional environment variables of a process that trains with ``configuration``."""
+    found: dict[str, str] = {}
+    if configuration.get("expandable_segments") is True:
+        found[ALLOCATOR] = SEGMENTS
+    heap = HEAPS.get(str(configuration.get("host_allocator")))
+    return found if heap is None else {**found, TUNABLES: heap}

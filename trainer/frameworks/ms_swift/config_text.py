@@ -17,10 +17,9 @@ from search_spaces import yaml_edit
 from search_spaces.knobs import defaults
 from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from trainer.frameworks.common.exported import ExportRequest
-from trainer.frameworks.common.scripts import VISIBLE
-from trainer.frameworks.common.texts import same_model, whole_text
+from trainer.frameworks.common.scripts import VISIBLE, same_model, whole_text
 from trainer.frameworks.ms_swift import megatron
-from trainer.frameworks.ms_swift.given import ENVIRONMENT, Argument, given
+from trainer.frameworks.ms_swift.given import ENVIRONMENT, Argument, read_given
 from trainer.frameworks.ms_swift.keys import ENGINE_KEY, FSDP, OF_MEGATRON, SEAMS, SERVER, ZERO, variables
 from trainer.frameworks.ms_swift.keys import ENVIRONMENT as VARIABLES
 from trainer.frameworks.ms_swift.plugin import PLUGIN, TRAIN, Plugin
@@ -66,7 +65,7 @@ def explicit(request: ExportRequest) -> dict[str, Any]:
     return knob_keys(replace(request, configuration={**unset, **request.configuration}))
 
 
-def written(request: ExportRequest, plugin: Plugin) -> str:
+def whole_run(request: ExportRequest, plugin: Plugin) -> str:
     """Writes a whole run with every argument."""
     of_megatron = megatron.chosen(request.configuration)
     tuned = _allowed(explicit(request), request)
@@ -134,12 +133,12 @@ def launch_environment(
     return {**found, VISIBLE: gpus} if gpus else found
 
 
-def _gpus(request: ExportRequest, named: str) -> str:
+def _gpus(request: ExportRequest, gpus: str) -> str:
     """Returns GPUs for a user's run that names another number of them; else empty.
 
     ms-swift starts a process on every visible GPU.
     """
-    there = [name for name in named.split(",") if name.strip()]
+    there = [name for name in gpus.split(",") if name.strip()]
     count = request.world_size
     if not there or request.device != "cuda" or wants_server(request.configuration) or len(there) == count:
         return ""
@@ -191,7 +190,7 @@ def _stays(key: str, request: ExportRequest) -> bool:
 
 def edited(request: ExportRequest, plugin: Plugin) -> str:
     """Rewrites the user's own YAML or JSON file: sets the arguments of the configuration."""
-    present = given(request.user_config, CONFIG)
+    present = read_given(request.user_config, CONFIG)
     made = changes(request, plugin, present.arguments)
     removed = [key for key, value in made.items() if value is None]
     text = _without(request.user_config, removed) if removed else request.user_config

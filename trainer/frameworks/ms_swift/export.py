@@ -12,11 +12,11 @@ from dataclasses import replace
 from search_spaces.native import seam_values
 from trainer.frameworks.common import scripts
 from trainer.frameworks.common.exported import RUN, SERVER, Command, Export, ExportRequest
+from trainer.frameworks.common.scripts import difference
 from trainer.frameworks.common.serving import base_url
-from trainer.frameworks.common.texts import difference
 from trainer.frameworks.ms_swift import megatron
-from trainer.frameworks.ms_swift.config_text import CONFIG, edited, is_script, written
-from trainer.frameworks.ms_swift.given import given
+from trainer.frameworks.ms_swift.config_text import CONFIG, edited, is_script, whole_run
+from trainer.frameworks.ms_swift.given import read_given
 from trainer.frameworks.ms_swift.keys import variables
 from trainer.frameworks.ms_swift.plugin import PLUGIN, TRAIN, Plugin, plugin_files, plugin_of
 from trainer.frameworks.ms_swift.script_edit import edited_script
@@ -29,7 +29,7 @@ def export(request: ExportRequest) -> Export:
     Raises ValueError for a configuration that ms-swift cannot take, or a user's file that cannot be edited in place.
     """
     script_given = bool(request.user_config) and is_script(request.user_config)
-    own = given(request.user_config, RUN if script_given else CONFIG) if request.user_config else None
+    own = read_given(request.user_config, RUN if script_given else CONFIG) if request.user_config else None
     if own is not None and own.megatron is not megatron.chosen(request.configuration):
         theirs, ours = ("megatron", "swift") if own.megatron else ("swift", "megatron")
         raise ValueError(f"a run of `{theirs} rlhf` cannot be changed to one of `{ours} rlhf` in place")
@@ -47,7 +47,7 @@ def export(request: ExportRequest) -> Export:
         files[RUN] = text
     else:
         whole = script_given or not request.user_config
-        text = written(request, plugin) if whole else edited(request, plugin)
+        text = whole_run(request, plugin) if whole else edited(request, plugin)
         made = _command(request, plugin)
         files.update({CONFIG: text, RUN: _script(request, made)})
     server = wants_server(request.configuration)
@@ -61,7 +61,7 @@ def export(request: ExportRequest) -> Export:
 
 def _command(request: ExportRequest, plugin: Plugin) -> Command:
     """Returns the training command; processes and variables are in the file that it names."""
-    environment = scripts.visible(request, served=wants_server(request.configuration))
+    environment = scripts.visible(request, beside_server=wants_server(request.configuration))
     own = bool(request.user_config)
     if own:
         environment["PYTHONPATH"] = "{here}"
@@ -82,11 +82,11 @@ def _files(plugin: Plugin, own: bool) -> tuple[str, ...]:
     return (*found, "--external_plugins", *plugins) if plugin.needed else found
 
 
-def _script(request: ExportRequest, made: Command) -> str:
+def _script(request: ExportRequest, command: Command) -> str:
     """Returns the text of the script ``RUN``."""
     program = "megatron" if megatron.chosen(request.configuration) else "swift"
     remark = f"Arguments of {program} rlhf may follow; they win over {CONFIG}."
-    return scripts.run_script(request, made, remark, served=wants_server(request.configuration))
+    return scripts.run_script(request, command, remark, beside_server=wants_server(request.configuration))
 
 
 def _server_script(request: ExportRequest) -> str:

@@ -9,9 +9,9 @@ from pathlib import PurePosixPath
 
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry
-from trainer.frameworks.common.asked import asked_for, unknown
-from trainer.frameworks.common.config_entries import Faults, meant, problem, read_mapping
+from trainer.frameworks.common.config_entries import Faults, closest, problem, read_mapping
 from trainer.frameworks.common.fields import Field, FieldError, as_words, typed
+from trainer.frameworks.common.imported import asked_for, unknown
 from trainer.frameworks.common.launcher import Launch, launch_of
 from trainer.frameworks.common.script_folder import finds_itself
 from trainer.frameworks.common.scripts import VISIBLE
@@ -88,7 +88,7 @@ def is_file(name: str) -> bool:
     return PurePosixPath(name).suffix.lower() in _FILES
 
 
-def given(text: str, name: str) -> Given:
+def read_given(text: str, name: str) -> Given:
     """Reads the arguments that the file or script called ``name`` sets.
 
     Raises ConfigError without exactly one such run, or for values that only a shell knows.
@@ -123,8 +123,8 @@ def _of_script(text: str, name: str) -> Given:
             raise own_program(command.words[at], name, "`swift rlhf`")
     kind, command, words = _training(found, name)
     serves = any(kind == "rollout" for kind, _, _ in found)
-    arguments = _arguments(_own(words), name, beside=f"with --server {name}" if serves else "")
-    rollouts = [_arguments(_own(words), name, served=True) for kind, _, words in found if kind == "rollout"]
+    arguments = _arguments(_own(words), name, advice=f"with --server {name}" if serves else "")
+    rollouts = [_arguments(_own(words), name, of_server=True) for kind, _, words in found if kind == "rollout"]
     served = {key: value for rollout in rollouts for key, value in rollout.items() if key in SERVED}
     own = _own(words)
     before = command.words[: len(command.words) - len(words)]
@@ -166,7 +166,7 @@ def rollout_given(text: str, name: str) -> tuple[Command, dict[str, Argument], i
     if other is not None:
         said = f"expected one command `swift rollout ...`, found {len(found)}; a trial starts one server, so write one"
         raise problem(name, other.words[0].line, f"{said} with --vllm_data_parallel_size for its replicas")
-    return command, _arguments(_own(words), name, served=True), len(found)
+    return command, _arguments(_own(words), name, of_server=True), len(found)
 
 
 def _started(command: Command, words: Sequence[Word]) -> tuple[str, ...]:
@@ -179,9 +179,9 @@ def _variable(word: Word) -> Argument:
     return Argument((word.text,), word.line, spans=((word.start, word.end),), unknown=word.unknown)
 
 
-def _training(found: Sequence[tuple[str, Command, Sequence[Word]]], name: str) -> tuple[str, Command, Sequence[Word]]:
+def _training(runs: Sequence[tuple[str, Command, Sequence[Word]]], name: str) -> tuple[str, Command, Sequence[Word]]:
     """Returns the one ``swift rlhf`` or ``megatron rlhf``; of equal ones, one for each machine, the first."""
-    training = [each for each in found if each[0] in ("rlhf", "megatron")]
+    training = [each for each in runs if each[0] in ("rlhf", "megatron")]
     if not training:
         raise problem(name, 0, "expected one command `swift rlhf --rlhf_type grpo ...`, found none")
     ranked = all("NODE_RANK" in command.environment for _, command, _ in training)
@@ -191,9 +191,9 @@ def _training(found: Sequence[tuple[str, Command, Sequence[Word]]], name: str) -
     return training[0]
 
 
-def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, Sequence[Word]]]:
+def _swift_commands(commands: Sequence[Command]) -> Iterator[tuple[str, Command, Sequence[Word]]]:
     """Yields (``rlhf``, ``rollout`` or ``megatron`` for ``megatron rlhf``; the command; the words after it)."""
-    for command in found:
+    for command in commands:
         for at, word in enumerate(command.words):
             entry = _ENTRY.search(word.text)
             named = entry is None and PurePosixPath(word.text).name == "swift"
@@ -209,9 +209,9 @@ def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, Se
             break
 
 
-def asked_of(key: str, beside: Mapping[str, Argument]) -> str:
+def asked_of(key: str, arguments: Mapping[str, Argument]) -> str:
     """Returns the option that can replace the argument on the command line (``common.asked.asked_for``)."""
-    rollout = "generation_batch_size" in beside  # it is counted in micro-batches
+    rollout = "generation_batch_size" in arguments  # it is counted in micro-batches
     return "" if rollout and key == NATIVE["micro_batch_size"] else asked_for(key, _ASKED, {**NATIVE, **STEPS})
 
 
@@ -220,16 +220,16 @@ def _own(words: Sequence[Word]) -> list[Word]:
     return [word for word in words if word.text not in CALLERS]
 
 
-def _arguments(words: Sequence[Word], name: str, *, served: bool = False, beside: str = "") -> dict[str, Argument]:
+def _arguments(words: Sequence[Word], name: str, *, of_server: bool = False, advice: str = "") -> dict[str, Argument]:
     """Parses words into arguments by name.
 
     Args:
-        served: whether the words are of ``swift rollout``.
-        beside: advice on giving a file of arguments, if the script is needed as well.
+        of_server: whether the words are of ``swift rollout``.
+        advice: advice on giving a file of arguments, if the script is needed as well.
     """
     found: dict[str, Argument] = {}
     if words and is_file(words[0].text):
-        give = "write them into the script" if served else f"give that file {beside or 'instead'}"
+        give = "write them into the script" if of_server else f"give that file {advice or 'instead'}"
         raise problem(name, words[0].line, f"the arguments are in {show(words[0].text)}; {give}")
     faults = Faults()
     for key, own, values in options_of(words, name, faults):
@@ -238,7 +238,7 @@ def _arguments(words: Sequence[Word], name: str, *, served: bool = False, beside
         spans = tuple((word.start, word.end) for word in places)
         texts = tuple(word.text for word in values)
         found[key] = Argument(texts, own.line, spans=spans, unknown=hidden.unknown if hidden else "")
-        free = key in SERVERS_OWN if served else key in NOT_NEEDED or asked_of(key, found)
+        free = key in SERVERS_OWN if of_server else key in NOT_NEEDED or asked_of(key, found)
         if hidden is not None and not (free and hidden is values[0]):  # a later word may stand for other arguments
             raise unknown(name, hidden.line, key, show(hidden.unknown))
     faults.raise_collected()
@@ -270,7 +270,7 @@ def server_knobs(text: str, name: str, fields: Mapping[str, Field]) -> Served:
             except FieldError as error:
                 raise problem(name, own.line, f"{key}: {error}") from None
         elif key not in fields and (key.startswith("vllm_") or f"vllm_{key}" in fields):
-            raise problem(name, own.line, f"`swift rollout` has no argument {show(key)}; {meant(key, SERVED, 0.75)}")
+            raise problem(name, own.line, f"`swift rollout` has no argument {show(key)}; {closest(key, SERVED, 0.75)}")
         elif key not in SERVERS_OWN:
             notes.append(str(without(name, own.line, key)))
     try:

@@ -13,22 +13,14 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
-from search_spaces.knobs.model import show
+from search_spaces.knobs.model import show, whole_number
 from search_spaces.legality.swift_passthrough import GONE, OF_MEGATRON
-from search_spaces.whole_numbers import whole_number
-from trainer.frameworks.common.asked import unknown
-from trainer.frameworks.common.config_entries import (
-    NAME,
-    OF_THE_LAUNCH,
-    environment_refusal,
-    meant,
-    problem,
-)
+from trainer.frameworks.common.config_entries import NAME, OF_THE_LAUNCH, closest, environment_refusal, problem
 from trainer.frameworks.common.deepspeed import batch_unset, said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError, typed
-from trainer.frameworks.common.imported import Imported, Reading
+from trainer.frameworks.common.imported import Imported, Reading, unknown
 from trainer.frameworks.common.launcher import sharding_of, uncounted, uncounted_by
-from trainer.frameworks.common.script_folder import moved, placed
+from trainer.frameworks.common.script_folder import folder_notes, in_folder
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
     NOT_OF_SERVER,
@@ -42,7 +34,7 @@ from trainer.frameworks.common.server_script import (
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.ms_swift import megatron
-from trainer.frameworks.ms_swift.given import ALONE, Argument, Given, asked_of, given, server_knobs
+from trainer.frameworks.ms_swift.given import ALONE, Argument, Given, asked_of, read_given, server_knobs
 from trainer.frameworks.ms_swift.key_handling import COUNTING, DATASET, INPUTS, LAUNCH, NOT_NEEDED, note, refusal
 from trainer.frameworks.ms_swift.keys import SERVED, from_keys, knobs_of, rest
 from trainer.frameworks.ms_swift.render import completed
@@ -54,7 +46,6 @@ _NO_FILES: Mapping[str, str] = {}
 _SHARDING_WORDS = frozenset({"true", "full_shard", "shard_grad_op", "hybrid_shard", "auto_wrap", "offload"})
 """Words of transformers' ``--fsdp`` that ms-swift's does not take (``arguments/sft_args.py:284-320``)."""
 _LENGTHS = ("max_completion_length", "max_new_tokens", "response_length")
-_NO_REWARDS: tuple[str, ...] = ()
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
@@ -62,10 +53,10 @@ def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
 
     Raises ConfigError like ``read_keys``.
     """
-    run = _given(text, name)
+    run = _read_given(text, name)
     found = run.arguments
     return {
-        key: (placed(found[key].words[0], run.folder), found[key].line)
+        key: (in_folder(found[key].words[0], run.folder), found[key].line)
         for key, presets in FILES.items()
         if key in found and _is_path(found[key].words, presets)
     }
@@ -76,7 +67,7 @@ def read_keys(text: str, name: str) -> dict[str, Any]:
 
     Raises ConfigError for a text without such a run.
     """
-    found = _given(text, name)
+    found = _read_given(text, name)
     prefix, gone = (megatron.PREFIX, megatron.SERVERS) if found.megatron else ("", frozenset())
     gone = gone | _gone(found.megatron).keys()
     known = {key: own for key, own in found.arguments.items() if not own.unknown and key not in gone}
@@ -88,8 +79,8 @@ def _gone(of_megatron: bool) -> dict[str, str]:
     return {**GONE, **(megatron.GONE if of_megatron else OF_MEGATRON)}
 
 
-def _given(text: str, name: str) -> Given:
-    found = given(text, name)
+def _read_given(text: str, name: str) -> Given:
+    found = read_given(text, name)
     if "rlhf_type" not in found.arguments:
         raise problem(name, 0, "rlhf_type: expected grpo, got nothing, which means dpo")
     return found
@@ -119,7 +110,7 @@ def import_config(
     Raises:
         ConfigError: naming file, line, argument, and what was expected or what to do.
     """
-    run = _Run(_given(text, name), name, fields)
+    run = _Run(_read_given(text, name), name, fields)
     faults, found = run.faults, run.found
     script = paired(name, server, server_name, itself=text if found.serves else "")
     run.read(files)
@@ -127,7 +118,7 @@ def import_config(
     environment: dict[str, str] = faults.of(run.environment, {})
     launched = faults.of(run.launched, 0)
     knobs, own = run.knobs(environment, launched or processes)
-    rewards = faults.of(run.named_rewards, _NO_REWARDS)
+    rewards = faults.of(run.named_rewards, ())
     served = faults.of(lambda: run.server_of(script, knobs, fields), NO_SERVER)
     faults.raise_collected()
     passthrough = run.passthrough()
@@ -195,7 +186,7 @@ class _Run(Reading):
         if key in gone:
             raise problem(self.name, own.line, f"ms-swift has no argument {key}; {gone[key]}")
         if key not in self.fields:
-            text = f"ms-swift has no argument {show(key)}; {meant(key, self.fields)}"
+            text = f"ms-swift has no argument {show(key)}; {closest(key, self.fields)}"
             raise problem(self.name, own.line, text)
         if key in FILES:
             return self._sharding(key, own, files)
@@ -335,7 +326,7 @@ class _Run(Reading):
             if key not in LAUNCH and not OF_THE_LAUNCH.fullmatch(key):
                 text = f"{key}: {show(own.unknown)} is known to a shell only; a trial does without it"
                 yield str(problem(self.name, own.line, text))
-        yield from moved(self.name, self.found.folder)
+        yield from folder_notes(self.name, self.found.folder)
         yield from self._uncounted()
 
     def _uncounted(self) -> Iterator[str]:

@@ -9,16 +9,24 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Reach, defaults, key_of, keys_of, places_in, plain_keys
 from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
+from search_spaces.knobs.model import whole_number
 from search_spaces.legality.swift_rules import DEFAULT_BUCKET_MIB
 from search_spaces.native import acting as acting_in
-from search_spaces.whole_numbers import whole_number
 from trainer.frameworks.common.deepspeed import PLACES, at, rest_of, zero_places
-from trainer.frameworks.common.speculation import ARGUMENT, speculative_config, speculative_knobs
-from trainer.frameworks.common.speculation import KNOBS as SPECULATIVE
 from trainer.frameworks.common.trainer_keys import DTYPES, compiles, micro_batches, unsettable, weights_held
-from trainer.frameworks.common.values import KnobKeyError, parsed
-from trainer.frameworks.common.variables import ALLOCATOR, HEAPS, SEGMENTS, TUNABLES
-from trainer.frameworks.common.variables import variables as allocators
+from trainer.frameworks.common.values import (
+    ALLOCATOR,
+    ARGUMENT,
+    HEAPS,
+    SEGMENTS,
+    SPECULATIVE,
+    TUNABLES,
+    KnobKeyError,
+    parsed,
+    speculative_config,
+    speculative_knobs,
+)
+from trainer.frameworks.common.values import variables as allocators
 from trainer.frameworks.ms_swift.sharding import deepspeed_argument, fsdp_argument, fsdp_of, zero_of
 
 FRAMEWORK = "ms_swift"
@@ -232,59 +240,59 @@ def _native(knob: str, key: str, value: Any) -> KnobValue:
     return parsed(knob, key, value)
 
 
-def _rollout_steps(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: int) -> int:
+def _rollout_steps(keys: Mapping[str, Any], knobs: Mapping[str, KnobValue], processes: int) -> int:
     """Converts ``generation_batch_size`` to micro-batches, by ms-swift's own rule (S1, S2)."""
-    key, rows = "generation_batch_size", given["generation_batch_size"]
-    micro = int(found.get("micro_batch_size", defaults("ms_swift")["micro_batch_size"]))
-    size = int(found.get("sequence_parallel_size", 1))
+    key, rows = "generation_batch_size", keys["generation_batch_size"]
+    micro = int(knobs.get("micro_batch_size", defaults("ms_swift")["micro_batch_size"]))
+    size = int(knobs.get("sequence_parallel_size", 1))
     each, steps = micro * processes, micro_batches(rows, micro, processes) * size
-    if found.get("steps_per_generation", steps) != steps:
-        own = int(found["steps_per_generation"]) // size
+    if knobs.get("steps_per_generation", steps) != steps:
+        own = int(knobs["steps_per_generation"]) // size
         raise KnobKeyError(key, f"expected {each * own} ({each} x steps_per_generation {own}), got {rows}")
     return steps
 
 
-def _read_numerics(given: Mapping[str, Any]) -> dict[str, KnobValue]:
+def _read_numerics(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     found: dict[str, KnobValue] = {}
-    if given.get("optimizer") == "muon":
+    if keys.get("optimizer") == "muon":
         found["optimizer"] = "muon"
-    elif "optim" in given:
-        found["optimizer"] = parsed("optimizer", "optim", given["optim"])
-    reentrant = at(given, CHECKPOINTING)
+    elif "optim" in keys:
+        found["optimizer"] = parsed("optimizer", "optim", keys["optim"])
+    reentrant = at(keys, CHECKPOINTING)
     if reentrant is not None:
         found["checkpointing_reentrant"] = parsed("checkpointing_reentrant", ".".join(CHECKPOINTING), reentrant)
-    dtype = given.get("torch_dtype")
+    dtype = keys.get("torch_dtype")
     if dtype is not None:
         found["master_weights"] = weights_held("torch_dtype", dtype, DTYPES)
-    return {**found, **precision_of(given, dtype)}
+    return {**found, **precision_of(keys, dtype)}
 
 
-def precision_of(given: Mapping[str, Any], dtype: Any) -> dict[str, KnobValue]:
+def precision_of(keys: Mapping[str, Any], dtype: Any) -> dict[str, KnobValue]:
     """Returns ``precision``; unset keys follow from ``torch_dtype``: bfloat16 computes in bf16, float32 in fp16."""
-    if "bf16" not in given and "fp16" not in given and dtype is None:
+    if "bf16" not in keys and "fp16" not in keys and dtype is None:
         return {}
-    bf16 = given.get("bf16", dtype in (None, "bfloat16"))
-    fp16 = given.get("fp16", dtype == "float32")
+    bf16 = keys.get("bf16", dtype in (None, "bfloat16"))
+    fp16 = keys.get("fp16", dtype == "float32")
     if bf16 and fp16:
-        if "bf16" in given and "fp16" in given:
+        if "bf16" in keys and "fp16" in keys:
             raise KnobKeyError("fp16", "bf16 and fp16 cannot both be true; remove one of them")
-        key, said = ("fp16", "bf16") if "bf16" in given else ("bf16", "fp16")
+        key, said = ("fp16", "bf16") if "bf16" in keys else ("bf16", "fp16")
         said = said if dtype is None else "torch_dtype"
         raise KnobKeyError(said, f"without {key} false it makes ms-swift set both bf16 and fp16; add it")
     return {"precision": "bf16" if bf16 else "fp16" if fp16 else "fp32"}
 
 
-def engine_of(given: Mapping[str, Any]) -> dict[str, KnobValue]:
+def engine_of(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     """Returns the knobs of the rollout engine and inside vLLM's own arguments.
 
     Raises KnobKeyError with the argument and the expected value.
     """
-    engine = given.get(ENGINE_KEY)
-    found = _servers_guesses(given)
-    if "use_vllm" in given:
-        found["rollout_engine"] = "vllm" if given["use_vllm"] else "transformers"
-    if ALL_REDUCE in given:
-        found["custom_all_reduce"] = not given[ALL_REDUCE]
+    engine = keys.get(ENGINE_KEY)
+    found = _servers_guesses(keys)
+    if "use_vllm" in keys:
+        found["rollout_engine"] = "vllm" if keys["use_vllm"] else "transformers"
+    if ALL_REDUCE in keys:
+        found["custom_all_reduce"] = not keys[ALL_REDUCE]
     if not isinstance(engine, Mapping):
         return found
     found.update(speculative_knobs(engine.get(ARGUMENT), f"{ENGINE_KEY}.{ARGUMENT}"))
@@ -296,10 +304,10 @@ def engine_of(given: Mapping[str, Any]) -> dict[str, KnobValue]:
     return found
 
 
-def _servers_guesses(given: Mapping[str, Any]) -> dict[str, KnobValue]:
+def _servers_guesses(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     """Returns the speculation knobs of ``swift rollout``; with a colocated engine the argument has no effect."""
-    value = given.get(SERVERS_GUESSES)
-    if value is None or given.get("vllm_mode") == "colocate":
+    value = keys.get(SERVERS_GUESSES)
+    if value is None or keys.get("vllm_mode") == "colocate":
         return {}
     found = speculative_knobs(value, SERVERS_GUESSES)
     if not found:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from search_spaces.batch import MODEL_PARALLEL, model_parallel
+from search_spaces.batch import model_parallel
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, key_of
 from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.knobs.megatron import ENGINE
 from search_spaces.legality.megatron_rules import SWIFT_TORCH_ONLY, TORCH_ONLY
-from trainer.frameworks.common.values import KnobKeyError, count_of, parsed
+from trainer.frameworks.common.values import KnobKeyError, count_of, parsed, uneven
 from trainer.frameworks.ms_swift.keys import (
     ALL_REDUCE,
     ENGINE_KEY,
@@ -127,25 +127,20 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     return {**found, **_batch(given, found, processes)}
 
 
-def _batch(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: int) -> dict[str, KnobValue]:
+def _batch(keys: Mapping[str, Any], knobs: Mapping[str, KnobValue], processes: int) -> dict[str, KnobValue]:
     """Returns the batch in micro-batches, by ms-swift's own rules (megatron_args.py:258 to 295 and 1000 to 1013)."""
-    together = model_parallel(found)
+    together = model_parallel(knobs)
     if processes % together:
-        said = [name for name in (*MODEL_PARALLEL[1:], MODEL_PARALLEL[0]) if found.get(name, 1) != 1]
-        sizes = " × ".join(f"{ARGUMENTS[name]} {found[name]}" for name in said)
-        of = f" ({sizes})" if len(said) > 1 else ""
-        raise KnobKeyError(ARGUMENTS[said[0]], f"{together} GPUs{of} cannot hold a model evenly on {processes} GPUs")
-    ranks, micro = max(1, processes // together), int(found.get("micro_batch_size", 1))
-    rows, count = count_of(ROWS, given.get(ROWS, 16)), count_of(STEPS, given.get(STEPS, 1))
+        raise uneven(knobs, ARGUMENTS, processes)
+    ranks, micro = max(1, processes // together), int(knobs.get("micro_batch_size", 1))
+    rows, count = count_of(ROWS, keys.get(ROWS, 16)), count_of(STEPS, keys.get(STEPS, 1))
     if rows % (micro * ranks):
         text = f"{rows} rows are no whole micro-batches of {micro} rows on {ranks} data-parallel ranks"
         raise KnobKeyError(ROWS, f"{text}; expected a multiple of {micro * ranks}")
-    if WHOLE in given:
-        whole = count_of(WHOLE, given[WHOLE])
-        if whole % rows or (STEPS in given and whole != rows * count):
-            expected = (
-                f"{rows * count} ({ROWS} {rows} x {STEPS} {count})" if STEPS in given else f"a multiple of {rows}"
-            )
+    if WHOLE in keys:
+        whole = count_of(WHOLE, keys[WHOLE])
+        if whole % rows or (STEPS in keys and whole != rows * count):
+            expected = f"{rows * count} ({ROWS} {rows} x {STEPS} {count})" if STEPS in keys else f"a multiple of {rows}"
             raise KnobKeyError(WHOLE, f"expected {expected}, got {whole}")
         count = whole // rows
     accumulation = rows // (micro * ranks)
@@ -166,7 +161,7 @@ def unwritable(acts: Mapping[str, KnobValue]) -> list[str]:
     return said
 
 
-def written(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
+def arguments_of(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
     """Returns Megatron's arguments for ``acts``, without the rows (``rows``) and the engine's."""
     found: dict[str, Any] = {
         key: acts[knob] for knob, key in ARGUMENTS.items() if knob in acts and acts[knob] != NULL.get(knob)

@@ -10,7 +10,7 @@ from search_spaces.configuration import KnobValue
 from trainer.child import contract
 from trainer.frameworks.common.exported import PROMPTS, ExportRequest
 from trainer.frameworks.common.reward_module import Rewards, rewards_of
-from trainer.frameworks.common.texts import fill
+from trainer.frameworks.common.scripts import fill
 from trainer.frameworks.ms_swift.keys import seams
 
 PLUGIN = "autotune_plugin.py"

@@ -86,7 +86,7 @@ def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, 
     refuse(_unwritable(configuration))
     acts = acting(configuration)
     if megatron.chosen(acts):
-        return {**megatron.written(acts), **rollout_keys(acts, longest)}
+        return {**megatron.arguments_of(acts), **rollout_keys(acts, longest)}
     return swift_keys(acts, longest, device)
 
 

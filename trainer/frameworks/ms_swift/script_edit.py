@@ -11,7 +11,7 @@ from trainer.frameworks.common.exported import RUN, ExportRequest
 from trainer.frameworks.common.fields import words_of
 from trainer.frameworks.common.scripts import FIND_HERE, VISIBLE, visible
 from trainer.frameworks.ms_swift.config_text import changes, launch_environment
-from trainer.frameworks.ms_swift.given import ALONE, Argument, Given, given
+from trainer.frameworks.ms_swift.given import ALONE, Argument, Given, read_given
 from trainer.frameworks.ms_swift.plugin import PLUGIN, TRAIN, Plugin
 from trainer.frameworks.ms_swift.server import wants_server
 
@@ -28,7 +28,7 @@ def edited_script(request: ExportRequest, plugin: Plugin) -> str:
     Raises ValueError for a configuration that ms-swift cannot take, or a script without a readable run.
     """
     source = request.user_config.encode()
-    found = given(request.user_config, RUN)
+    found = read_given(request.user_config, RUN)
     made = changes(request, plugin, found.arguments)
     pieces, added = [], []
     for key, value in made.items():
@@ -49,10 +49,10 @@ def edited_script(request: ExportRequest, plugin: Plugin) -> str:
     for start, end, new in sorted(pieces, key=lambda piece: piece[:2], reverse=True):
         source = source[:start] + new.encode() + source[end:]
     place = [f"cd {shlex.quote(request.folder)} || exit 1"] if request.folder else []
-    return _begun(source.decode(), [FIND_HERE, *filter(None, [_found(request)]), *exported, *place])
+    return _begun(source.decode(), [FIND_HERE, *filter(None, [_path_line(request)]), *exported, *place])
 
 
-def _found(request: ExportRequest) -> str:
+def _path_line(request: ExportRequest) -> str:
     """Returns the line that puts the measured interpreter's ``swift`` first in PATH; empty without an interpreter."""
     return (
         ""
@@ -72,15 +72,15 @@ def _argument(key: str, value: Any) -> str:
     return " ".join([name, *(f'"$here"/{word}' if word in _EXPORTED else shlex.quote(word) for word in words)])
 
 
-def _environment(request: ExportRequest, found: Given) -> tuple[list[Piece], list[str]]:
+def _environment(request: ExportRequest, run: Given) -> tuple[list[Piece], list[str]]:
     """Returns (changes of existing assignments, lines for new ones)."""
-    wished = launch_environment(request, found.environment)
+    wished = launch_environment(request, run.environment)
     pieces, lines = [], []
-    if VISIBLE not in found.environment:
-        alone = visible(request, served=False) if not wants_server(request.configuration) else {}
+    if VISIBLE not in run.environment:
+        alone = visible(request, beside_server=False) if not wants_server(request.configuration) else {}
         lines += [f'export {name}="${{{name}:-{value}}}"' for name, value in alone.items()]
     for name, value in wished.items():
-        there = found.environment.get(name)
+        there = run.environment.get(name)
         if there is None:
             lines.append(f"export {name}={shlex.quote(value)}")
         elif there.words != (value,):

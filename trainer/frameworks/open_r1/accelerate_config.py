@@ -107,7 +107,7 @@ def _deepspeed(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
     return {**found, "zero3_save_16bit_model": True} if stage == 3 else found
 
 
-def written(configuration: Mapping[str, KnobValue], processes: int, device: str, head: str) -> str:
+def whole_file(configuration: Mapping[str, KnobValue], processes: int, device: str, head: str) -> str:
     """Writes the whole file under the comment ``head``."""
     lines = [f"# {head}"]
     for key, value in accelerate_values(configuration, processes, device).items():
@@ -176,28 +176,28 @@ def _without_knob(settings: Mapping[str, Any], knobs: Mapping[str, KnobValue]) -
             yield ".".join(place)
 
 
-def precision_beside(recipe: Mapping[str, Any], beside: Accelerate) -> dict[str, KnobValue]:
+def precision_beside(recipe: Mapping[str, Any], accelerate: Accelerate) -> dict[str, KnobValue]:
     """Returns ``mixed_precision`` if the recipe turns neither precision on (transformers 4.52)."""
-    if beside.file.precision not in _HALF or any(recipe.get(key) is True for key in _HALF):
+    if accelerate.file.precision not in _HALF or any(recipe.get(key) is True for key in _HALF):
         return {}
-    return {"precision": beside.file.precision}
+    return {"precision": accelerate.file.precision}
 
 
-def differing(recipe: Mapping[str, Any], beside: Accelerate, processes: int) -> Iterator[ConfigError]:
+def differing(recipe: Mapping[str, Any], accelerate: Accelerate, processes: int) -> Iterator[ConfigError]:
     """Yields an error for each value of DeepSpeed that contradicts the recipe, with its line in the accelerate file."""
-    half = str(precision_beside(recipe, beside).get("precision", ""))
+    file, half = accelerate.file, str(precision_beside(recipe, accelerate).get("precision", ""))
     computing = {key: recipe.get(key) is True or half == key for key in _HALF}
     unset = {**OBJECTIVE, **batch_unset(FRAMEWORK)}
-    for place, text in said_otherwise(beside.file.deepspeed, {**recipe, **computing}, unset, processes):
-        yield beside.file.problem(place, text)
-    if beside.file.deepspeed is not None and half and recipe.get(half) is False:
+    for place, text in said_otherwise(file.deepspeed, {**recipe, **computing}, unset, processes):
+        yield file.problem(place, text)
+    if file.deepspeed is not None and half and recipe.get(half) is False:
         text = f"mixed_precision: {half} here and {half} false in the recipe differ, which transformers refuses beside"
-        yield problem(beside.file.name, beside.file.line("mixed_precision"), f"{text} DeepSpeed; write one of them")
+        yield problem(file.name, file.line("mixed_precision"), f"{text} DeepSpeed; write one of them")
 
 
-def notes_beside(recipe: Mapping[str, Any], beside: Accelerate) -> Iterator[str]:
+def notes_beside(recipe: Mapping[str, Any], accelerate: Accelerate) -> Iterator[str]:
     """Yields notes on unexpected combinations of the two files."""
-    half = str(precision_beside(recipe, beside).get("precision", ""))
-    if half and beside.file.deepspeed is not None and recipe.get(half) is None:
+    file, half = accelerate.file, str(precision_beside(recipe, accelerate).get("precision", ""))
+    if half and file.deepspeed is not None and recipe.get(half) is None:
         text = f"mixed_precision: a trial computes in {half}; transformers refuses it beside DeepSpeed until the recipe"
-        yield str(problem(beside.file.name, beside.file.line("mixed_precision"), f"{text} says {half}: true too"))
+        yield str(problem(file.name, file.line("mixed_precision"), f"{text} says {half}: true too"))

@@ -25,9 +25,9 @@ from trainer.frameworks.common.exported import (
 )
 from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.reward_module import rewards_of as modules_of
+from trainer.frameworks.common.scripts import difference, fill, whole_text
 from trainer.frameworks.common.serving import base_url
-from trainer.frameworks.common.texts import difference, fill, whole_text
-from trainer.frameworks.common.variables import variables
+from trainer.frameworks.common.values import variables
 from trainer.frameworks.open_r1 import accelerate_config
 from trainer.frameworks.open_r1.keys import CHECKPOINTING, FIELDS, NATIVE, wants_server
 from trainer.frameworks.open_r1.render import OBJECTIVE, settings
@@ -60,7 +60,7 @@ def export(request: ExportRequest) -> Export:
         )
     rewards = rewards_of(request.rewards)
     prompts = not (request.user_config and request.own_data)
-    recipe = edited(request, rewards, prompts) if request.user_config else written(request, rewards)
+    recipe = edited(request, rewards, prompts) if request.user_config else whole_recipe(request, rewards)
     whole = explicit(request)
     made, server = _command(whole, rewards), wants_server(whole.configuration)
     files = {RECIPE: recipe, RUN: _script(whole, made), **rewards.files}
@@ -80,7 +80,7 @@ def _accelerate(request: ExportRequest) -> str:
     arguments = (request.configuration, request.world_size, request.device)
     if request.accelerate:
         return accelerate_config.edited(request.accelerate, *arguments)
-    return accelerate_config.written(*arguments, scripts.comment(request.title))
+    return accelerate_config.whole_file(*arguments, scripts.comment(request.title))
 
 
 def rewards_of(specs: Sequence[RewardSpec]) -> Rewards:
@@ -137,13 +137,13 @@ def _environment(request: ExportRequest, rewards: Rewards) -> dict[str, str]:
         found["PYTHONPATH"] = "{here}:" + found["PYTHONPATH"]
     if _by_torchrun(request):
         found.update(OMP_NUM_THREADS=str(request.threads), GLOO_SOCKET_IFNAME="lo")
-    return {**found, **scripts.visible(request, served=wants_server(request.configuration))}
+    return {**found, **scripts.visible(request, beside_server=wants_server(request.configuration))}
 
 
-def _script(request: ExportRequest, made: Command) -> str:
+def _script(request: ExportRequest, command: Command) -> str:
     """Returns the text of the script ``RUN``."""
     remark = f"Options of Open-R1's script may follow; they win over {RECIPE}."
-    return scripts.run_script(request, made, remark, served=wants_server(request.configuration))
+    return scripts.run_script(request, command, remark, beside_server=wants_server(request.configuration))
 
 
 def _server_script(request: ExportRequest) -> str:
@@ -175,7 +175,7 @@ def knob_keys(request: ExportRequest) -> dict[str, Any]:
     return {**found, **(trainer_keys() if wants_server(request.configuration) else {})}
 
 
-def written(request: ExportRequest, rewards: Rewards) -> str:
+def whole_recipe(request: ExportRequest, rewards: Rewards) -> str:
     """Writes a whole recipe with every knob and the objective except ``top_k``, because TRL's defaults change."""
     tuned = knob_keys(explicit(request))
     tuned.update({NATIVE[knob]: None for knob in _OWN_CHOICE if knob not in request.configuration})

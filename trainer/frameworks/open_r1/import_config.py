@@ -17,9 +17,9 @@ from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     check_storable,
+    closest,
     environment_of,
     lines_of,
-    meant,
     problem,
     read_mapping,
 )
@@ -51,7 +51,6 @@ from trainer.frameworks.open_r1.keys import FIELDS, INPUTS, SERVER_KEYS, from_ke
 from trainer.frameworks.open_r1.server import PROGRAM
 
 _NOTHING: Mapping[str, str] = {}
-_NO_REWARDS: tuple[str, ...] = ()
 DEFAULT_REWARDS = ["accuracy", "format", "tag_count"]
 """Rewards of a recipe that names none (``open_r1/configs.py``, ``GRPOScriptArguments``)."""
 
@@ -94,7 +93,7 @@ def import_config(
     beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
     launched = faults.of(lambda: training_processes(server, server_name), 0) or beside.file.processes or 0
     knobs = recipe.knobs(beside, processes or launched or 1)
-    rewards = faults.of(recipe.named_rewards, _NO_REWARDS)
+    rewards = faults.of(recipe.named_rewards, ())
     faults.raise_collected()
     served = recipe.server_of(server, server_name, knobs)  # takes a server's share out of the knobs
     variables = recipe.entries.get(ENVIRONMENT)
@@ -166,14 +165,14 @@ class _Recipe(Reading):
         names = self.values.get("reward_funcs", DEFAULT_REWARDS)
         strange = [] if isinstance(names, str) else unknown_rewards(names or ())
         if strange:
-            advice = meant(strange[0], REWARDS, 0.6, f"it has {', '.join(REWARDS)}")
+            advice = closest(strange[0], REWARDS, 0.6, f"it has {', '.join(REWARDS)}")
             raise self.problem("reward_funcs", f"Open-R1's registry has no {show(strange[0])}; {advice}")
         return self.rewards(names)
 
     def notes(self, fields: Mapping[str, Field], *, server: bool) -> Iterator[str]:
         """Yields notes on keys that a trial ignores."""
         for key in (key for key in self.entries if key not in fields and key != ENVIRONMENT):
-            advice = meant(key, fields, 0.8, "")
+            advice = closest(key, fields, 0.8, "")
             said = "Open-R1 has no such key and passes over it" + (f"; {advice}" if advice else "")
             yield str(problem(self.name, self.line(key), f"{show(key)}: {said}"))
         for key in self.values if server else ():

@@ -10,7 +10,7 @@ from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.deepspeed import deepspeed_config
 from trainer.frameworks.common.trainer_keys import DTYPES, LEARNING, refuse
 from trainer.frameworks.common.trial_arguments import TrialArguments, following
-from trainer.frameworks.common.variables import variables
+from trainer.frameworks.common.values import variables
 from trainer.frameworks.open_r1.keys import CHECKPOINTING, NATIVE, acting, for_trial, unsupported, wants_server
 from trainer.frameworks.trl.keys import in_keys
 

@@ -30,11 +30,10 @@ from trainer.frameworks.common.exported import (
     ExportRequest,
 )
 from trainer.frameworks.common.reward_module import Rewards, rewards_of
-from trainer.frameworks.common.scripts import gpus_of, visible
+from trainer.frameworks.common.scripts import difference, fill, gpus_of, same_model, visible, whole_text
 from trainer.frameworks.common.serving import base_url, server_environment, split, trainer_environment
-from trainer.frameworks.common.texts import difference, fill, same_model, whole_text
 from trainer.frameworks.common.training_script import is_script
-from trainer.frameworks.common.variables import variables
+from trainer.frameworks.common.values import variables
 from trainer.frameworks.trl.keys import ENGINE_SEAMS, FLOAT8_SEAMS, NATIVE, NESTED, TRAINER_SEAMS, acting, seams
 from trainer.frameworks.trl.render import own_keys, settings
 from trainer.frameworks.trl.server import DEVELOPMENT, server_command, trainer_settings, wants_server
@@ -68,7 +67,7 @@ def export(request: ExportRequest) -> Export:
     rewards = rewards_of(request.rewards)
     prompts = not (request.user_config and request.own_data)
     before = "" if script_given else request.user_config
-    text = edited(request, rewards, prompts) if before else written(request, rewards)
+    text = edited(request, rewards, prompts) if before else whole_config(request, rewards)
     parts, server = parts_of(request.configuration, request.device), wants_server(request.configuration)
     made = _command(request, rewards, bool(parts))
     files = {CONFIG: text, RUN: _script(request, made), **rewards.files}
@@ -203,7 +202,7 @@ def _environment(request: ExportRequest) -> dict[str, str]:
         found["GLOO_SOCKET_IFNAME"] = "lo"
     if wants_server(request.configuration):
         return {**found, **trainer_environment(split(gpus_of(request), request.configuration)[0])}
-    return {**found, **visible(request, served=False)}
+    return {**found, **visible(request, beside_server=False)}
 
 
 def _server_script(request: ExportRequest) -> str:
@@ -238,7 +237,7 @@ def _files(request: ExportRequest) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _script(request: ExportRequest, made: Command) -> str:
+def _script(request: ExportRequest, command: Command) -> str:
     """Returns the text of the script ``RUN``."""
     remark = f"Options of TRL's script may follow; they win over {CONFIG}."
     if request.nodes > 1:  # torchrun's own variables for its options
@@ -246,7 +245,7 @@ def _script(request: ExportRequest, made: Command) -> str:
             f" Start it on each of the {request.nodes} nodes, with PET_NODE_RANK (from 0), PET_MASTER_ADDR and "
             "PET_MASTER_PORT set: the address of the first and a port that is free there."
         )
-    return scripts.run_script(request, made, remark, served=wants_server(request.configuration))
+    return scripts.run_script(request, command, remark, beside_server=wants_server(request.configuration))
 
 
 def knob_keys(request: ExportRequest) -> dict[str, Any]:
@@ -277,7 +276,7 @@ def _rendered(request: ExportRequest) -> tuple[dict[str, Any], dict[str, Any]]:
     return training, model
 
 
-def written(request: ExportRequest, rewards: Rewards) -> str:
+def whole_config(request: ExportRequest, rewards: Rewards) -> str:
     """Writes a whole configuration with every knob, because another TRL version has other defaults."""
     unset = {knob: value for knob, value in defaults("trl").items() if knob in _EXPLICIT}
     tuned = knob_keys(replace(request, configuration={**unset, **request.configuration}))

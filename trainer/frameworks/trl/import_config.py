@@ -15,8 +15,7 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import defaults
-from search_spaces.knobs.model import show
-from search_spaces.whole_numbers import whole_number
+from search_spaces.knobs.model import show, whole_number
 from search_spaces.yaml_text import Entry, plain
 from trainer.frameworks.common.accelerate_file import FSDP, AccelerateFile, read_file
 from trainer.frameworks.common.config_entries import (
@@ -24,16 +23,16 @@ from trainer.frameworks.common.config_entries import (
     Faults,
     at_line,
     check_storable,
+    closest,
     environment_of,
     lines_of,
-    meant,
     problem,
     read_mapping,
 )
 from trainer.frameworks.common.deepspeed import ZERO, at, said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError, typed
 from trainer.frameworks.common.imported import Imported, Reading
-from trainer.frameworks.common.script_folder import placed
+from trainer.frameworks.common.script_folder import in_folder
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
     NOT_OF_SERVER,
@@ -59,7 +58,6 @@ from trainer.frameworks.trl.server import PROGRAM, starts_server, wants_server
 FILES = ("deepspeed", "fsdp_config")
 """Keys that take a mapping, or the path of a JSON file with one."""
 _NO_FILES: Mapping[str, str] = {}
-_NO_REWARDS: tuple[str, ...] = ()
 NO_LAUNCH = AccelerateFile()
 """Launch of an unknown number of processes."""
 _RENAMED: Mapping[str, str] = {"offload_params": "cpu_offload"}
@@ -78,7 +76,7 @@ def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
     for key, entry in config.entries.items():
         word = config.plain(key)
         if isinstance(word, str) and (_names_file(word) if key in SHARDED else key in FILES and _is_path(word)):
-            found[key] = (placed(word, config.script.folder) if config.script else word, entry.line)
+            found[key] = (in_folder(word, config.script.folder) if config.script else word, entry.line)
     return found
 
 
@@ -128,7 +126,7 @@ def import_config(
     whole = {**values, **beside}
     knobs = config.knobs(whole, fields, launched or processes, accelerate)
     environment = faults.of(config.environment, _NO_FILES)
-    rewards = faults.of(lambda: config.rewards(values.get("reward_funcs")), _NO_REWARDS)
+    rewards = faults.of(lambda: config.rewards(values.get("reward_funcs")), ())
     served_by = paired(name, server, server_name, itself=text if script and starts_server(text, name, knobs) else "")
     served = faults.of(lambda: config.server_of(served_by, knobs), NO_SERVER)
     faults.raise_collected()
@@ -207,7 +205,7 @@ class _Config(Reading):
 
     def _value(self, key: str, entry: Entry, fields: Mapping[str, Field]) -> Any:
         if key not in fields:
-            advice = meant(key, [*fields, ENVIRONMENT])
+            advice = closest(key, [*fields, ENVIRONMENT])
             raise problem(self.name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
         words = entry.value if self.script and key not in self.files and isinstance(entry.value, list) else None
         try:
@@ -295,9 +293,9 @@ def _launched(script: Script | None, accelerate: AccelerateFile, server: str, se
     return counted or accelerate.processes or 0
 
 
-def _beside_notes(beside: Mapping[str, Any], accelerate: AccelerateFile) -> Iterator[str]:
-    stage = at(beside.get("deepspeed"), (ZERO, "stage"))
-    if "deepspeed" in beside and not stage:
+def _beside_notes(trainer_keys: Mapping[str, Any], accelerate: AccelerateFile) -> Iterator[str]:
+    stage = at(trainer_keys.get("deepspeed"), (ZERO, "stage"))
+    if "deepspeed" in trainer_keys and not stage:
         text = "deepspeed_config: at stage 0 a trial trains without DeepSpeed, by DDP"
         yield str(problem(accelerate.name, accelerate.line("deepspeed_config"), text))
 

@@ -183,7 +183,7 @@ def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
     return {name: value for name, value in found.items() if _LEFT_ALONE.get(name) != value}
 
 
-def beside(
+def with_own(
     training: Mapping[str, Any], passthrough: Mapping[str, Any], acts: Mapping[str, KnobValue]
 ) -> dict[str, Any]:
     """Returns ``training`` merged with the user's own mappings; knobs with an effect override the user's values."""

@@ -10,9 +10,9 @@ from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.key_handling import uncompiled
 from trainer.frameworks.common.trainer_keys import refuse
 from trainer.frameworks.common.trial_arguments import TrialArguments, following, sizes
-from trainer.frameworks.common.variables import variables
+from trainer.frameworks.common.values import variables
 from trainer.frameworks.trl.key_handling import for_trial
-from trainer.frameworks.trl.keys import acting, beside, model_keys, seams, training_keys, unsupported
+from trainer.frameworks.trl.keys import acting, model_keys, seams, training_keys, unsupported, with_own
 
 
 def settings(
@@ -37,7 +37,7 @@ def settings(
         ValueError: a knob or value that TRL cannot take (``unsupported``).
     """
     refuse(unsupported(configuration))
-    training = beside(training_keys(configuration, longest, device), passthrough or {}, acting(configuration))
+    training = with_own(training_keys(configuration, longest, device), passthrough or {}, acting(configuration))
     steps = following(configuration, rows_per_update, world_size)
     if steps is not None:
         training["gradient_accumulation_steps"] = steps

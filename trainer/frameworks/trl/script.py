@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry
-from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import ENVIRONMENT, OF_THE_LAUNCH, ConfigError, Faults, problem
+from trainer.frameworks.common.imported import asked_for, unknown
 from trainer.frameworks.common.launcher import Launch, launch_of, sharding_of, uncounted
-from trainer.frameworks.common.script_folder import moved
+from trainer.frameworks.common.script_folder import folder_notes
 from trainer.frameworks.common.server_script import serves
 from trainer.frameworks.common.shell import Command, Word
 from trainer.frameworks.common.training_script import options_of, own_program, refuse_config, training_commands
@@ -65,7 +65,7 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
         ConfigError: no such command, several, or keys in a file.
     """
     found = training_commands(text, name)
-    likely = [(command, at) for command, at in found if _NAMES.search(_said(command, at))] or found
+    likely = [(command, at) for command, at in found if _NAMES.search(_short(command, at))] or found
     if len(likely) != 1:
         said = "expected one command that trains (`accelerate launch grpo.py --model_name_or_path ...`, `trl grpo ...`)"
         for other in (word for sign, word in _OTHERS.items() if sign in text and not likely):
@@ -103,7 +103,7 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
         if word.unknown:
             said = f"{key}: {show(word.unknown)} is known to a shell only; a trial does without it"
             notes.append(str(problem(name, word.line, said)))
-    notes += moved(name, command.folder)
+    notes += folder_notes(name, command.folder)
     return Script(keys, launch, tuple(_unread(launch, name)), tuple(notes), asked, command.folder)
 
 
@@ -126,7 +126,7 @@ def _plain(entry: Entry) -> object:
     return True if not words else words[0] if len(words) == 1 else words
 
 
-def _said(command: Command, at: int) -> str:
+def _short(command: Command, at: int) -> str:
     options = [word.text for word in command.words[at + 1 :]]
     grpo = any(text.startswith(("--num_generations", "--reward_funcs", "--use_vllm")) for text in options)
     return f"{command.words[at].text}{' grpo' if grpo else ''}"

@@ -15,8 +15,7 @@ from search_spaces.configuration import KnobValue
 from trainer.frameworks.common import server_script
 from trainer.frameworks.common.server_script import DTYPES, ITS_OWN, TRLS, Program, value_of
 from trainer.frameworks.common.serving import CONNECT_S, HOST, base_url, replicas
-from trainer.frameworks.common.speculation import speculative_config, speculative_knobs
-from trainer.frameworks.common.values import parsed
+from trainer.frameworks.common.values import parsed, speculative_config, speculative_knobs
 from trainer.frameworks.trl.keys import acting
 
 VALUES: Mapping[str, str] = {

@@ -14,17 +14,15 @@ from trainer.child.contract import RewardSpec
 from trainer.frameworks.common.exported import PROMPTS, RUN, Command, Export, ExportRequest
 from trainer.frameworks.common.reward_module import MODULE as REWARD_MODULE
 from trainer.frameworks.common.reward_module import Rewards, rewards_of
-from trainer.frameworks.common.scripts import FIND_HERE, HERE, comment
+from trainer.frameworks.common.scripts import FIND_HERE, HERE, comment, difference, fill
 from trainer.frameworks.common.scripts import quoted as in_shell
-from trainer.frameworks.common.texts import difference, fill
 from trainer.frameworks.verl import key_handling as handling
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.hydra import override, quoted
 from trainer.frameworks.verl.keys import added
-from trainer.frameworks.verl.ray import cpus
-from trainer.frameworks.verl.reading import given
+from trainer.frameworks.verl.ray import ENVIRONMENT, LOG_VARIABLE, cpus, variables
+from trainer.frameworks.verl.reading import read_given
 from trainer.frameworks.verl.render import OBJECTIVE, settings, workload
-from trainer.frameworks.verl.variables import ENVIRONMENT, LOG_VARIABLE, variables
 
 MODULE = "verl.trainer.main_ppo"
 DATA = "autotune_verl_data.py"
@@ -55,8 +53,9 @@ def export(request: ExportRequest) -> Export:
 
     Raises ValueError for a configuration, device or reward that verl cannot take.
     """
-    own = given(request.user_config, "your configuration", request.folder or ".").values if request.user_config else {}
-    theirs = {key: _placed(own[key], request.folder) if key in _PATHS else own[key] for key in own}
+    text = request.user_config
+    own = read_given(text, "your configuration", request.folder or ".").values if text else {}
+    theirs = {key: _from_folder(own[key], request.folder) if key in _PATHS else own[key] for key in own}
     prompts = not (own and request.own_data)
     files = {DATA: fill(__file__, "data")} if prompts else {}
     data = _exported_data() if prompts else {key: theirs[key] for key in sorted(handling.DATASET) if key in theirs}
@@ -77,10 +76,10 @@ def _exported_data() -> dict[str, Any]:
     return {handling.TRAIN_FILES: file, handling.VALIDATION_FILES: file, **ours}
 
 
-def _placed(value: Any, folder: str) -> Any:
+def _from_folder(value: Any, folder: str) -> Any:
     """Resolves the user's own path from the user's folder."""
     if isinstance(value, list):
-        return [_placed(item, folder) for item in value]
+        return [_from_folder(item, folder) for item in value]
     local = isinstance(value, str) and folder and "://" not in value and not value.startswith(("~", "pkg"))
     return os.path.join(folder, value) if local else value
 

@@ -28,7 +28,7 @@ class HydraError(ValueError):
     """A problem with an override; the text has no capital and no full stop."""
 
 
-def written(value: Any) -> str:
+def as_hydra(value: Any) -> str:
     """Formats ``value`` as Hydra reads it: numbers, switches, null, text, lists and mappings of these.
 
     Raises HydraError for a number that is not finite, or a mapping's key that Hydra cannot write.
@@ -46,8 +46,8 @@ def written(value: Any) -> str:
     if isinstance(value, str):
         return value if _is_plain(value) else quoted(value)
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{_key(key)}:{written(item)}" for key, item in value.items()) + "}"
-    return "[" + ",".join(written(item) for item in value) + "]"
+        return "{" + ",".join(f"{_key(key)}:{as_hydra(item)}" for key, item in value.items()) + "}"
+    return "[" + ",".join(as_hydra(item) for item in value) + "]"
 
 
 def quoted(text: str) -> str:
@@ -84,7 +84,7 @@ def split(override: str) -> tuple[str, Any]:
 
 def override(key: str, value: Any, added: bool = False) -> str:
     """Formats ``key=value``; ``added`` prefixes ``++``, which sets a key whether or not verl's own files have it."""
-    return f"{'++' if added else ''}{key}={written(value)}"
+    return f"{'++' if added else ''}{key}={as_hydra(value)}"
 
 
 def _is_plain(text: str) -> bool:
@@ -157,8 +157,8 @@ def _quoted(text: str, at: int) -> tuple[str, int]:
         end += 1
     inside = text[start:end]
 
-    def unescaped(found: re.Match[str]) -> str:
-        return found[1][: len(found[1]) // 2] + found[2]
+    def unescaped(match: re.Match[str]) -> str:
+        return match[1][: len(match[1]) // 2] + match[2]
 
     return re.sub(rf"(\\+)({quote}|\Z)", unescaped, inside), end + 1
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from search_spaces.knobs.model import show
-from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import (
     OF_THE_LAUNCH,
     at_line,
@@ -15,9 +14,9 @@ from trainer.frameworks.common.config_entries import (
     problem,
 )
 from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.imported import Imported, Reading
+from trainer.frameworks.common.imported import Imported, Reading, asked_for, unknown
 from trainer.frameworks.common.key_handling import KeyHandling
-from trainer.frameworks.common.script_folder import folder_of, moved
+from trainer.frameworks.common.script_folder import folder_notes, folder_of
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.key_handling import (
@@ -36,10 +35,9 @@ from trainer.frameworks.verl.key_handling import (
 )
 from trainer.frameworks.verl.key_tables import BESIDE, NATIVE, REFERENCE
 from trainer.frameworks.verl.keys import BATCH, flattened, from_keys, rest
-from trainer.frameworks.verl.ray import CPUS, held
-from trainer.frameworks.verl.reading import PROGRAM, Given, given
+from trainer.frameworks.verl.ray import CPUS, ENVIRONMENT, cpus_of, knobs_of, other_variables
+from trainer.frameworks.verl.reading import PROGRAM, Given, read_given
 from trainer.frameworks.verl.unknown_keys import check_known, notes_of
-from trainer.frameworks.verl.variables import ENVIRONMENT, knobs_of, other_variables
 
 _ESTIMATOR = "algorithm.adv_estimator"
 SWITCH = "trainer.v1.separate_async.hybrid_rollout.enable_switch"
@@ -63,7 +61,7 @@ _SEEN = ("data.image_key", "data.video_key", "data.audio_key")
 
 def read_keys(text: str, name: str) -> dict[str, Any]:
     """Returns the overrides that the file sets, by their keys. Raises ``ConfigError`` like ``import_config``."""
-    return given(text, name, folder_of(name)).values
+    return read_given(text, name, folder_of(name)).values
 
 
 def import_config(
@@ -89,7 +87,7 @@ def import_config(
         ConfigError: naming file, line, key, and what was expected or what to do.
     """
     del fields, files
-    run = _Run(given(text, name, folder), name)
+    run = _Run(read_given(text, name, folder), name)
     script, values = run.script, run.values
     run.refuse_parts()
     if _ESTIMATOR not in {**script.values, **script.unknown}:
@@ -212,7 +210,7 @@ class _Run(Reading):
             yield str(problem(name, script.lines[names[0]], f"a trial does without {listed}, known to a shell only"))
         for written, line in script.unset:
             yield str(problem(name, line, f"{written} is not set in the script; a trial is given no words for it"))
-        yield from moved(name, script.folder)
+        yield from folder_notes(name, script.folder)
         if script.others:
             text = f"it starts {PROGRAM} {len(script.others) + 1} times and says different things; the last is read"
             yield str(problem(name, script.others[0], text))
@@ -224,7 +222,7 @@ class _Run(Reading):
 
 def _unexpected(values: Mapping[str, Any], gpus: int) -> Iterator[tuple[str, str]]:
     """Yields (key, note) on unexpected effects."""
-    own, needed = values.get(CPUS), held(values, gpus)
+    own, needed = values.get(CPUS), cpus_of(values, gpus)
     if isinstance(own, int) and own < needed and values.get(NODES, 1) == 1:
         yield CPUS, f" {own}: verl holds {needed} CPUs in Ray's count and would wait for ever; a trial says more"
     if values.get(NATIVE["entropy_checkpointing"]) is True and not values.get(ENTROPY):

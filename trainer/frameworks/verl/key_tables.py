@@ -8,8 +8,7 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Reach, key_of, keys_of, plain_keys
 from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
-from trainer.frameworks.common.speculation import ARGUMENT
-from trainer.frameworks.common.speculation import KNOBS as SPECULATIVE
+from trainer.frameworks.common.values import ARGUMENT, SPECULATIVE
 
 ACTOR = "actor_rollout_ref.actor."
 FSDP = "actor_rollout_ref.actor.fsdp_config."

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from search_spaces.batch import MODEL_PARALLEL, model_parallel
+from search_spaces.batch import model_parallel
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.knobs.batch import ACCUMULATION
@@ -16,10 +16,16 @@ from search_spaces.knobs.model import show
 from search_spaces.knobs.rollout import UNLIMITED
 from search_spaces.legality.megatron_rules import TORCH_ONLY
 from search_spaces.native import acting as acting_in
-from trainer.frameworks.common.speculation import speculative_config, speculative_knobs
 from trainer.frameworks.common.trainer_keys import refuse
 from trainer.frameworks.common.trial_arguments import following
-from trainer.frameworks.common.values import KnobKeyError, count_of, parsed
+from trainer.frameworks.common.values import (
+    KnobKeyError,
+    count_of,
+    parsed,
+    speculative_config,
+    speculative_knobs,
+    uneven,
+)
 from trainer.frameworks.verl import key_tables as tables
 from trainer.frameworks.verl import megatron
 
@@ -155,7 +161,7 @@ def to_keys(
         **tables.FIXED,
         **_batch(values, ranks),
         **found,
-        **(megatron.written(values) if other else _training(values)),
+        **(megatron.keys_of(values) if other else _training(values)),
         **_rollout(values),
     }
 
@@ -411,11 +417,11 @@ def _read_mode(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     return found
 
 
-def _one_of(keys: Mapping[str, Any], key: str, known: Mapping[str, str], why: str) -> str:
+def _one_of(keys: Mapping[str, Any], key: str, words: Mapping[str, str], why: str) -> str:
     value = keys[key]
-    if not isinstance(value, str) or value not in known:
-        raise KnobKeyError(key, f"{why}: expected {' or '.join(known)}, got {show(value)}")
-    return known[value]
+    if not isinstance(value, str) or value not in words:
+        raise KnobKeyError(key, f"{why}: expected {' or '.join(words)}, got {show(value)}")
+    return words[value]
 
 
 def _padding(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
@@ -429,24 +435,20 @@ def _padding(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     return {"pad_to_multiple": parsed("pad_to_multiple", tables.BUCKET, bucket)}
 
 
-def _uneven(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -> KnobKeyError:
+def _uneven(keys: Mapping[str, Any], knobs: Mapping[str, KnobValue], gpus: int) -> KnobKeyError:
     """Builds the error on sizes that do not divide ``gpus``, at a key that sets one of them."""
-    together, key = model_parallel(found), tables.NATIVE["sequence_parallel_size"]
-    if found.get("training_engine") != megatron.WORD:
+    together, key = model_parallel(knobs), tables.NATIVE["sequence_parallel_size"]
+    if knobs.get("training_engine") != megatron.WORD:
         key = next((beside for beside in tables.BESIDE["sequence_parallel_size"] if key not in keys), key)
         return KnobKeyError(key, f"{together} GPUs cannot share a sequence evenly on {gpus} GPUs")
-    own = {**megatron.OWN, **megatron.ELSEWHERE}
-    said = [name for name in (*MODEL_PARALLEL[1:], MODEL_PARALLEL[0]) if found.get(name, 1) != 1]
-    sizes = " × ".join(f"{own[name].rpartition('.')[2]} {found[name]}" for name in said)
-    of = f" ({sizes})" if len(said) > 1 else ""
-    return KnobKeyError(own[said[0]], f"{together} GPUs{of} cannot hold a model evenly on {gpus} GPUs")
+    return uneven(knobs, {**megatron.OWN, **megatron.ELSEWHERE}, gpus)
 
 
-def _read_batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -> dict[str, KnobValue]:
+def _read_batch(keys: Mapping[str, Any], knobs: Mapping[str, KnobValue], gpus: int) -> dict[str, KnobValue]:
     """Returns the four batch knobs by verl's own rules, which count prompts over the data-parallel ranks."""
-    together = model_parallel(found)
+    together = model_parallel(knobs)
     if gpus % together:
-        raise _uneven(keys, found, gpus)
+        raise _uneven(keys, knobs, gpus)
     ranks, sizes = (
         gpus // together,
         {key: count_of(key, keys.get(key, own), 2**31 - 1) for key, own in VERLS_BATCH.items()},
@@ -466,10 +468,10 @@ def _read_batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: i
         prompts, updated = (sizes[key] for key in (tables.PROMPTS_PER_ROLLOUT, tables.PROMPTS_PER_UPDATE))
         said = f"{prompts} is less than {tables.PROMPTS_PER_UPDATE} {updated}, and verl takes no fewer"
         raise KnobKeyError(tables.PROMPTS_PER_ROLLOUT, f"{said}; nearest: {tables.PROMPTS_PER_UPDATE} {prompts}")
-    micro = int(found.get("micro_batch_size", 0))
-    if not micro and found.get("dynamic_batching") is not True:
+    micro = int(knobs.get("micro_batch_size", 0))
+    if not micro and knobs.get("dynamic_batching") is not True:
         raise KnobKeyError(tables.NATIVE["micro_batch_size"], "verl has no default for it; set it")
-    if found.get("dynamic_batching") is True and (not micro or update // ranks % micro or rollout // ranks % micro):
+    if knobs.get("dynamic_batching") is True and (not micro or update // ranks % micro or rollout // ranks % micro):
         if rollout % ranks:
             text = f"{rollout} rows of a rollout cannot be shared by {ranks} ranks ({gpus} GPUs)"
             raise KnobKeyError(tables.PROMPTS_PER_ROLLOUT, text)

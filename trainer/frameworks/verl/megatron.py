@@ -111,7 +111,7 @@ def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def written(values: Mapping[str, KnobValue]) -> dict[str, Any]:
+def keys_of(values: Mapping[str, KnobValue]) -> dict[str, Any]:
     """Returns Megatron's keys for ``values``."""
     found: dict[str, Any] = {MODEL_ENGINE: WORD, STRATEGY: WORD, DTYPE: DTYPES[str(values["precision"])]}
     for knob, key in {**OWN, **ELSEWHERE}.items():

@@ -13,8 +13,7 @@ from trainer.frameworks.common.trial_arguments import TrialArguments, sizes
 from trainer.frameworks.verl import key_handling as handling
 from trainer.frameworks.verl.key_tables import ACTOR, FSDP, ROLLOUT
 from trainer.frameworks.verl.keys import to_keys, unsupported
-from trainer.frameworks.verl.ray import PRIVATE, cpus
-from trainer.frameworks.verl.variables import variables
+from trainer.frameworks.verl.ray import PRIVATE, cpus, variables
 
 OBJECTIVE: Mapping[str, Any] = {
     ACTOR + "optim.lr": 1e-6,

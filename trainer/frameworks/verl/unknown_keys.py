@@ -62,7 +62,7 @@ def check_known(key: str, added: Set[str], name: str, line: int) -> None:
 
     ``added`` are keys, or their mappings, written with ``+``. Raises ConfigError with the similar key.
     """
-    meant = "" if _is_added(key, added) or key in EARLIER or is_known(key) else _meant(key, _CLOSE)
+    meant = "" if _is_added(key, added) or key in EARLIER or is_known(key) else _closest(key, _CLOSE)
     if meant:
         text = f"verl has no key {show(key)}; did you mean {meant} (write ++{key} if yours has it)"
         raise problem(name, line, text)
@@ -76,7 +76,7 @@ def notes_of(lines: Mapping[str, int], added: Set[str], name: str) -> Iterator[s
         text = f"verl {_VERSION} no longer has {', '.join(earlier)}; what a trial is given there changes nothing"
         yield str(problem(name, lines[earlier[0]], text))
     for key in unknown:
-        meant = _meant(key, _SURE) if _is_added(key, added) else ""
+        meant = _closest(key, _SURE) if _is_added(key, added) else ""
         if key not in EARLIER and (meant or not _is_added(key, added)):
             advice = f"did you mean {meant}" if meant else "a trial is given it all the same"
             yield str(problem(name, lines[key], f"verl {_VERSION} has no key {show(key)}; {advice}"))
@@ -98,10 +98,10 @@ def _above(key: str) -> Iterator[str]:
         yield key
 
 
-def _meant(key: str, likeness: float) -> str:
+def _closest(key: str, likeness: float) -> str:
     """Returns the most similar key that differs in one part; else the only key with its last name in its section."""
     parts = key.split(".")
-    found = [(_alike(parts, known.split(".")), known) for known in KEYS if known.count(".") == len(parts) - 1]
+    found = [(_likeness(parts, known.split(".")), known) for known in KEYS if known.count(".") == len(parts) - 1]
     best = max(found, default=(0.0, ""))
     if best[0] >= likeness:
         return best[1]
@@ -109,6 +109,6 @@ def _meant(key: str, likeness: float) -> str:
     return named[0] if len(named) == 1 else ""
 
 
-def _alike(parts: list[str], known: list[str]) -> float:
-    differing = [(a[:80], b) for a, b in zip(parts, known, strict=True) if a != b]
+def _likeness(parts: list[str], other: list[str]) -> float:
+    differing = [(a[:80], b) for a, b in zip(parts, other, strict=True) if a != b]
     return SequenceMatcher(None, *differing[0]).ratio() if len(differing) == 1 else 0.0

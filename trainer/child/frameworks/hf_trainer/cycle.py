@@ -77,7 +77,7 @@ def split_by_gradient(compute: Any, meter: Meter) -> Any:
     return by_gradient
 
 
-def install_update(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog, module: Any) -> None:
+def install_update(trainer: Any, meter: Meter, rollout: MeteredRollout, log: TrainerLog, module: Any) -> None:
     """Wraps the methods of an update, the waits between ranks, and the trainer's reports of a step."""
     accelerator = trainer.accelerator
     trainer.compute_loss = counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
@@ -86,8 +86,8 @@ def install_update(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: Tr
     trainer.add_callback(OptimizerPhase(meter))
     if accelerator.num_processes > 1:
         install_waits(module, accelerator, meter)
-    trainer.training_step = keeping(trainer.training_step, lambda loss, *_, **__: seen.losses.append(loss))
-    trainer.log = keeping(trainer.log, lambda _, logs, *__, **___: seen.logs.append(dict(logs)))
+    trainer.training_step = keeping(trainer.training_step, lambda loss, *_, **__: log.losses.append(loss))
+    trainer.log = keeping(trainer.log, lambda _, logs, *__, **___: log.logs.append(dict(logs)))
 
 
 def counting(compute_loss: Any, rollout: MeteredRollout) -> Any:
@@ -105,12 +105,12 @@ def keeping(call: Any, keep: Any) -> Any:
     """Wraps ``call`` so that ``keep`` receives its result and its arguments."""
 
     @functools.wraps(call)
-    def kept(*args: Any, **kwargs: Any) -> Any:
+    def keeping_call(*args: Any, **kwargs: Any) -> Any:
         result = call(*args, **kwargs)
         keep(result, *args, **kwargs)
         return result
 
-    return kept
+    return keeping_call
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def over_ranks(tally: CycleTally, together: Together) -> CycleTally:
 def make_record(
     clock: Clocked,
     tally: CycleTally,
-    seen: TrainerLog,
+    log: TrainerLog,
     verdict: GuardReading,
     judged: Tuple[bool, bool],
     args: Any,
@@ -154,7 +154,7 @@ def make_record(
     """Builds the record of a finished cycle."""
     rows = len(tally.lengths)
     groups = rows // int(args.num_generations)
-    zero_share = seen.mean("frac_reward_zero_std")
+    zero_share = log.mean("frac_reward_zero_std")
     return CycleRecord(
         index=clock.index,
         cycle_kind=clock.kind,
@@ -163,7 +163,7 @@ def make_record(
         completion_tokens=sum(tally.lengths),
         prompt_tokens=tally.prompt_tokens,
         rows=rows,
-        updates=len(seen.losses) // int(args.gradient_accumulation_steps),
+        updates=len(log.losses) // int(args.gradient_accumulation_steps),
         computed_tokens=tally.computed_tokens,
         lengths=tuple(tally.lengths),
         peaks=clock.peaks,
@@ -176,9 +176,9 @@ def make_record(
         clipped_share=tally.clipped / rows if rows else None,
         groups=groups,
         zero_std_groups=round(zero_share * groups) if zero_share is not None else 0,
-        reward_mean=seen.mean("reward"),
-        loss=seen.mean("loss"),
-        grad_norm=seen.mean("grad_norm"),
+        reward_mean=log.mean("reward"),
+        loss=log.mean("loss"),
+        grad_norm=log.mean("grad_norm"),
         alloc_retries=None if clock.retries is None else sum(clock.retries.values()),
         process=clock.process,
         rank=rank,

@@ -28,7 +28,7 @@ from ...trial import TrialContext
 from ...usage import GradientSync
 from . import cycle
 from .compiling import CompileWatch
-from .prime import held, prime_optimizer
+from .prime import prime_optimizer, state_bytes
 from .quality import Quality
 from .rollout import MeteredRollout
 from .together import Together
@@ -194,7 +194,7 @@ class Loop:
         if self._plan.protocol.warmup and not prime_optimizer(self._trainer):
             self._trial.note("optimizer_not_primed")
         if self._together.size > 1:
-            weights, optimizer = zip(*self._together.all(held(self._trainer)), strict=True)
+            weights, optimizer = zip(*self._together.all(state_bytes(self._trainer)), strict=True)
             self._trial.note("held", {"weights": weights, "optimizer": optimizer})
 
     def _targets(self, kind: CycleKind) -> Optional[Sequence[int]]:

@@ -35,7 +35,7 @@ def prime_optimizer(trainer: Any) -> bool:
     return _step_at_rest(both, parts, lambda: [outer._optimizer_step(index) for index in range(len(parts))])
 
 
-def held(trainer: Any) -> Tuple[int, int]:
+def state_bytes(trainer: Any) -> Tuple[int, int]:
     """Returns the bytes of weights and of optimizer state on this rank, without temporarily gathered weights."""
     weights = 0
     for parameter in trainer.model.parameters():

@@ -133,14 +133,14 @@ class Quality:
         if problems:
             raise QualityError(problems[0], Phase.UPDATE)
 
-    def _verdict(self, found: Optional[Gradients]) -> Optional[str]:
-        if found is None:
+    def _verdict(self, gradients: Optional[Gradients]) -> Optional[str]:
+        if gradients is None:
             return None
-        figures = {"cosine": found.cosine, "ratio": found.ratio}
+        figures = {"cosine": gradients.cosine, "ratio": gradients.ratio}
         finite = {name: value for name, value in figures.items() if math.isfinite(value)}
-        data = {"change": found.change, **finite, "tokens": found.tokens, "parameters": found.parameters}
+        data = {"change": gradients.change, **finite, "tokens": gradients.tokens, "parameters": gradients.parameters}
         self._note("gradient", data)
-        return limits.gradient_problem(found.cosine, found.ratio)
+        return limits.gradient_problem(gradients.cosine, gradients.ratio)
 
     def _note(self, name: str, data: Mapping[str, Any]) -> None:
         if self._rank == 0:

@@ -39,8 +39,8 @@ def added(spec: TrialSpec, folder: str, raw: bool) -> Dict[str, Any]:
     return {key: value for key, value in found.items() if key not in spec.passthrough}
 
 
-def _kind(folder: str, raw: bool, named: bool) -> Dict[str, Any]:
-    """Returns the arguments for a model type that ms-swift does not know; ``named``: the user names its template."""
+def _kind(folder: str, raw: bool, has_template: bool) -> Dict[str, Any]:
+    """Returns the arguments for a model type that ms-swift does not know; ``has_template``: the user names one."""
     from swift.model.model_meta import get_matched_model_meta, get_matched_model_types
 
     if get_matched_model_meta(folder) is not None:
@@ -54,7 +54,7 @@ def _kind(folder: str, raw: bool, named: bool) -> Dict[str, Any]:
         return {}
     own = str(config.get("model_type", ""))
     found = {"model_type": own if own in kinds else kinds[0], "template": "dummy"}
-    return found if raw or named else {**found, **_chatml(folder)}
+    return found if raw or has_template else {**found, **_chatml(folder)}
 
 
 def _chatml(folder: str) -> Dict[str, Any]:

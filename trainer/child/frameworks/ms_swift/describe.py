@@ -103,13 +103,13 @@ def refusal(keys: Mapping[str, List[str]]) -> Optional[str]:
     return "ms-swift does not know %s" % " ".join(unknown) if unknown else None
 
 
-def _parser(wanted: List[Any]) -> Any:
+def _parser(classes: List[Any]) -> Any:
     """Builds the parser of the dataclasses, which raises ``ValueError`` instead of ending the process."""
     from swift.utils.utils import _patch_get_type_hints
     from transformers import HfArgumentParser
 
     with _patch_get_type_hints():
-        parser = HfArgumentParser(wanted)
+        parser = HfArgumentParser(classes)
 
     def error(message: str) -> None:
         raise ValueError(message)

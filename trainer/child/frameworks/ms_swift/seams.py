@@ -55,10 +55,10 @@ def _logprob_rows(rows: int) -> None:
     setattr(trainer, METHOD, in_chunks)
 
 
-def _rows(value: Any, taken: slice, count: int) -> Any:
+def _rows(value: Any, rows: slice, count: int) -> Any:
     """Returns the rows of a tensor with one entry for each row; any other value unchanged."""
     if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == count:
-        return value[taken]
+        return value[rows]
     return value
 
 

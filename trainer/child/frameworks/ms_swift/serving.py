@@ -113,7 +113,7 @@ def main(directory: Path, words: Sequence[str]) -> None:
     rollout.rollout_main([*words, *arguments.words_of(shared(spec, folder, known))])
 
 
-def shared(spec: TrialSpec, folder: str, known: Any) -> Dict[str, Any]:
+def shared(spec: TrialSpec, folder: str, names: Any) -> Dict[str, Any]:
     """Returns the server arguments that the trial itself sets, limited to those the server knows."""
     from . import arguments
 
@@ -121,7 +121,7 @@ def shared(spec: TrialSpec, folder: str, known: Any) -> Dict[str, Any]:
     own.update(arguments.added(spec, folder, raw_prompts(spec.prompts)))
     if "external_plugins" in own:
         own["external_plugins"] = arguments.plugins(spec)
-    return {"model": folder, **{key: value for key, value in own.items() if key in known}}
+    return {"model": folder, **{key: value for key, value in own.items() if key in names}}
 
 
 def raw_prompts(path: str) -> bool:

@@ -54,18 +54,18 @@ class OpenR1Rollout(MeteredRollout):
         Stretching.__name__ = kind.__name__
         tokenizer.__class__ = Stretching
 
-    def _stretched(self, found: Any) -> Any:
-        ids = found["input_ids"]
-        masks = found["attention_mask"].bool()
+    def _stretched(self, inputs: Any) -> Any:
+        ids = inputs["input_ids"]
+        masks = inputs["attention_mask"].bool()
         rows = [stretch(row[mask].tolist(), self._max_prompt) for row, mask in zip(ids, masks, strict=True)]
         width = max(len(row) for row in rows)
         padded = torch.zeros(len(rows), width, dtype=ids.dtype)
-        mask = torch.zeros(len(rows), width, dtype=found["attention_mask"].dtype)
+        mask = torch.zeros(len(rows), width, dtype=inputs["attention_mask"].dtype)
         for number, row in enumerate(rows):
             padded[number, width - len(row) :] = torch.tensor(row, dtype=ids.dtype)
             mask[number, width - len(row) :] = 1
-        found["input_ids"], found["attention_mask"] = padded, mask
-        return found
+        inputs["input_ids"], inputs["attention_mask"] = padded, mask
+        return inputs
 
     _asked = 0
     """Tokens of the prompts that this rank tokenized last, after TRL's cut."""

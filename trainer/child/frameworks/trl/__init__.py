@@ -10,15 +10,15 @@ from .importing import bring_in_ahead, key
 from .run import run_trial
 
 
-def fits(kept: Dict[str, Any], spec: TrialSpec) -> bool:
+def fits(state: Dict[str, Any], spec: TrialSpec) -> bool:
     """Tells whether a used worker may run ``spec`` (``kept.fits``)."""
     from . import kept as between
 
-    return between.fits(kept, spec)
+    return between.fits(state, spec)
 
 
-def put_back(kept: Dict[str, Any]) -> str:
+def put_back(state: Dict[str, Any]) -> str:
     """Resets a worker between two trials; returns the parts that remained (``kept.put_back``)."""
     from . import kept as between
 
-    return between.put_back(kept)
+    return between.put_back(state)

@@ -107,18 +107,18 @@ def load_model(spec: TrialSpec, config: Any, folder: str) -> Any:
     return model
 
 
-def check_attention(model: Any, wanted: Any) -> None:
+def check_attention(model: Any, attention: Any) -> None:
     """Raises ``IllegalSettingError`` if the model has another attention than requested.
 
     transformers only logs a fallback, and the knob would be measured without an effect. Every configuration asks for
     ``sdpa`` by default; a model without it runs as in the user's own script.
     """
     found = getattr(model.config, "_attn_implementation", None)
-    if wanted in (None, "sdpa") or found in (None, wanted):
+    if attention in (None, "sdpa") or found in (None, attention):
         return
-    if str(wanted).startswith("flash_attention") and "flash" in str(found):
+    if str(attention).startswith("flash_attention") and "flash" in str(found):
         return  # the same attention, from a package or from a hub kernel
-    raise IllegalSettingError("attn_implementation %s: this model computes with %s instead" % (wanted, found))
+    raise IllegalSettingError("attn_implementation %s: this model computes with %s instead" % (attention, found))
 
 
 def own_model_config(spec: TrialSpec) -> Any:

@@ -160,12 +160,12 @@ def _capture_no_more(arguments: Dict[str, Any], rows: Optional[int]) -> None:
         arguments["compilation_config"] = {**compilation, "cudagraph_capture_sizes": graph_sizes(rows)}
 
 
-def install_engine(seams: Mapping[str, Any], device: str, built: Optional[Callable[[Any, int], None]] = None) -> None:
+def install_engine(seams: Mapping[str, Any], device: str, after: Optional[Callable[[Any, int], None]] = None) -> None:
     """Patches TRL's engine; called after TRL is imported and before the trainer is built.
 
     Args:
         seams: knobs by name; knobs that are not the engine's are ignored.
-        built: called with the engine and its bytes of memory once it is built.
+        after: called with the engine and its bytes of memory once it is built.
 
     Raises:
         EngineError: vLLM is missing or of another version, or TRL builds its engine in another way.
@@ -192,8 +192,8 @@ def install_engine(seams: Mapping[str, Any], device: str, built: Optional[Callab
             kwargs.pop("gpu_memory_utilization", None)
         before = held_bytes(device)
         engine = original(*args, **kwargs)
-        if built is not None:
-            built(engine, held_bytes(device) - before)
+        if after is not None:
+            after(engine, held_bytes(device) - before)
         return engine
 
     generation.LLM = with_arguments
@@ -298,8 +298,8 @@ class EngineWatch:
         EngineError: the scheduler has another place than in the supported versions.
     """
 
-    def __init__(self, engine: Any, held: int) -> None:
-        self.engine_bytes = held
+    def __init__(self, engine: Any, engine_bytes: int) -> None:
+        self.engine_bytes = engine_bytes
         self._preempted = 0
         self._usage = 0.0
         core = getattr(engine.llm_engine.engine_core, "engine_core", None)

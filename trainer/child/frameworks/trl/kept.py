@@ -47,14 +47,14 @@ class Held:
     watch: Optional[EngineWatch] = None
 
 
-def fits(kept: Mapping[str, Any], spec: TrialSpec) -> bool:
+def fits(state: Mapping[str, Any], spec: TrialSpec) -> bool:
     """Tells whether this process runs ``spec`` as a new process would; called before anything is recorded.
 
     An engine that was ended and built again with other arguments leaves memory behind, so that is never done.
     """
-    if kept.get("compiles", compiles(spec)) != compiles(spec) and spec.device != "cuda":
+    if state.get("compiles", compiles(spec)) != compiles(spec) and spec.device != "cuda":
         return False  # torch was imported with TORCHDYNAMO_DISABLE, or without it
-    return "engine" not in kept or bool(kept["wishes"] == _wishes(spec))
+    return "engine" not in state or bool(state["wishes"] == _wishes(spec))
 
 
 def begin(trial: TrialContext) -> None:
@@ -171,16 +171,16 @@ def _set_random(state: Tuple[Any, ...]) -> None:
         torch.cuda.set_rng_state_all(state[3])
 
 
-def put_back(kept: Dict[str, Any]) -> str:
+def put_back(state: Dict[str, Any]) -> str:
     """Cleans up after a trial: trainer, model, optimizer and seams are released.
 
     Returns:
         The parts of the trial that remained; empty if none did.
     """
-    _restore_attributes(kept["modules"])
-    restore_environment(kept["environment"])
+    _restore_attributes(state["modules"])
+    restore_environment(state["environment"])
     gc.unfreeze()  # vLLM had the model and the trainer, which were there before its engine, left out of collections
-    held: Optional[Held] = kept.get("engine")
+    held: Optional[Held] = state.get("engine")
     if held is not None:
         vars(held.engine).pop("generate", None)  # the trial's lengths
     _reset_accelerate()
@@ -190,7 +190,7 @@ def put_back(kept: Dict[str, Any]) -> str:
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    return ", ".join(_survivors(kept.pop("watched", {})))
+    return ", ".join(_survivors(state.pop("watched", {})))
 
 
 def end_compile_workers() -> None:

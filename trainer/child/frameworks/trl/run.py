@@ -93,15 +93,15 @@ def install(trial: TrialContext, watches: List[Watch]) -> None:
 
     spec = trial.spec
 
-    def built(llm: Any, held: int) -> None:
+    def watch(llm: Any, engine_bytes: int) -> None:
         otherwise = has_otherwise(llm, spec.seams)
         if otherwise:
             trial.note("engine_has", otherwise)
-        watches.append(kept.watch_of(trial, llm, held))
+        watches.append(kept.watch_of(trial, llm, engine_bytes))
 
     kept.hand_on(trial)
     try:
-        engine.install_engine(spec.seams, spec.device, built)
+        engine.install_engine(spec.seams, spec.device, watch)
     except engine.EngineError as error:
         raise IllegalSettingError(str(error)) from error
 
@@ -131,8 +131,8 @@ def has_otherwise(llm: Any, seams: Mapping[str, Any]) -> Dict[str, Any]:
     return found
 
 
-def _same_value(knob: str, asked: Any, has: Any) -> bool:
+def _same_value(knob: str, requested: Any, has: Any) -> bool:
     """Tells whether vLLM's value equals the requested one; an FP8 format has several names."""
-    if knob in ROUNDING and str(asked).startswith("fp8"):
+    if knob in ROUNDING and str(requested).startswith("fp8"):
         return "fp8" in str(has).lower()
-    return bool(has == asked)
+    return bool(has == requested)

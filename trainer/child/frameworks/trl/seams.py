@@ -56,9 +56,9 @@ def _vocab_chunk(width: int, _: Any) -> None:
             setattr(module, name, width)
 
 
-def _activation_offload(wanted: bool, trainer: Any) -> None:
+def _activation_offload(enabled: bool, trainer: Any) -> None:
     """Keeps activations in host memory until the backward pass, as TRL's SFT and DPO trainers do."""
-    if not wanted:
+    if not enabled:
         return
     if trainer.accelerator.device.type != "cuda":
         raise SeamError("activation_offload needs a GPU: on a CPU activations are in host memory already")

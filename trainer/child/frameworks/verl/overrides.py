@@ -119,10 +119,10 @@ def _numbers(version: str) -> Tuple[int, ...]:
 
 def override(key: str, value: Any) -> str:
     """Formats ``key=value``, with ``++`` except for Hydra's own keys: it also sets keys that verl's files lack."""
-    return "%s%s=%s" % ("" if key.startswith("hydra.") else "++", key, written(value))
+    return "%s%s=%s" % ("" if key.startswith("hydra.") else "++", key, as_hydra(value))
 
 
-def written(value: Any) -> str:
+def as_hydra(value: Any) -> str:
     """Formats ``value`` as Hydra 1.3 reads it (``hydra/grammar/OverrideParser.g4``); text is always quoted.
 
     Raises IllegalSettingError for a number that is not finite, or a mapping's key that Hydra cannot write.
@@ -138,8 +138,8 @@ def written(value: Any) -> str:
             raise IllegalSettingError("expected a finite number, got %r" % value)
         return repr(value)
     if isinstance(value, Mapping):
-        return "{%s}" % ",".join("%s:%s" % (_name(key), written(item)) for key, item in value.items())
-    return "[%s]" % ",".join(written(item) for item in value)
+        return "{%s}" % ",".join("%s:%s" % (_name(key), as_hydra(item)) for key, item in value.items())
+    return "[%s]" % ",".join(as_hydra(item) for item in value)
 
 
 def quoted(text: str) -> str:

@@ -78,7 +78,7 @@ class Verl:
             sys.stdout.write("".join(line.decode("utf-8", "replace") + "\n" for line in lines))
             sys.stdout.flush()
 
-    def said(self) -> str:
+    def last_lines(self) -> str:
         """Returns the last lines of the output; after the end, up to the last."""
         if self.status is not None:
             self._listener.join(LAST_WORDS_S)

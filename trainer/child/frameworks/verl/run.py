@@ -178,7 +178,7 @@ class VerlFollower:
         if status is None:
             self._check_demands()
             return False
-        said = self._verl.said()
+        said = self._verl.last_lines()
         if (phase := process.place(said)) is not None and self._trial.part is None:
             self._mark(phase)
         if status == 0:
