@@ -83,7 +83,7 @@ def prepare(
 def config_faults(request: Request, machine: Resources) -> Faults:
     """Finds the faults of the configuration of ``request``; caches nothing. See ``config_faults.faults_of``."""
     with tempfile.TemporaryDirectory(prefix="autotune-config-") as folder:
-        return faults_of(request, Interpreter(request.python, Path(folder)), machine)
+        return faults_of(request, Interpreter(request.python, Path(folder)), machine, weights=True)
 
 
 def stored(settings: Settings, name: str) -> tuple[StudySpec, bool] | None:

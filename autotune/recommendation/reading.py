@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -30,10 +30,11 @@ from autotune.recommendation.recommend import recommend, row_of
 from autotune.statistics import evidence
 from autotune.statistics.nodes import levelled
 from autotune.wording.numbers import signed_percent
-from autotune.wording.sentences import machine_words
+from autotune.wording.sentences import gain_words, machine_words
 from autotune.wording.text import clean, differing, knob_value
 
 NO_LIMITS = Budget()
+EARLIER_RULES = "An earlier version's rules wrote this answer; the figures beside it are computed by today's."
 
 
 class AnswerSource(StrEnum):
@@ -66,9 +67,16 @@ def answered(stored: Recommendation | None, study: Study, trials: Sequence[Trial
     """Returns the stored recommendation, or, if trials have ended since, the one that all trials support. Pure."""
     latest = max((t.finished_at or 0.0 for t in trials), default=0.0)
     if stored is not None and latest <= stored.created_at:
-        return AnswerSource.RECOMMENDATION, stored
+        alike = _gains(stored) == _gains(recommend(study.spec, trials, stored.ended_by))
+        answer = stored if alike else replace(stored, notes=(EARLIER_RULES, *stored.notes))
+        return AnswerSource.RECOMMENDATION, answer
     ended_by = "not ended: this is the best so far" if study.status is StudyStatus.OPEN else "unknown"
     return AnswerSource.BEST_SO_FAR, recommend(study.spec, trials, ended_by, now=latest)
+
+
+def _gains(found: Recommendation | None) -> list[tuple[Configuration, str]]:
+    rows = () if found is None else found.rows
+    return [(row.configuration, "" if row.gain is None else gain_words(row.gain)) for row in rows]
 
 
 def last_event(store: Store, study: Study, kind: str) -> Event | None:

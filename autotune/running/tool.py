@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from trainer.child.contract import CurrentPhase, Record, Result, RunPaths, dumps
 
 DETAIL_LINES = 20
 NO_PYTHON = "it ended without an answer, as no Python does"
+_OF_PYTHON = re.compile(r'Traceback|File "|Python|shared librar')
+"""Found in the output of every Python that ends by itself without an answer, and of what cannot be loaded."""
 KNOWN_FILES = ("config", "metrics", "result", "phase", "log", "memory")
 
 
@@ -92,8 +95,14 @@ def _result_of(ending: Ending, payload: Mapping[str, Any]) -> Result:
         message = f"the reward {' or '.join(names)} ended the process that called it ({exit_sentence(ending)})"
         return Result(False, FailureReason.REWARD_ERROR, message=message)
     detail = "\n".join(ending.log_tail.splitlines()[-DETAIL_LINES:])
-    if ending.exit_code == 0:
-        return Result(False, FailureReason.CRASH, message=NO_PYTHON, detail=detail)
+    if _no_python(ending):
+        return Result(False, FailureReason.CRASH, message=f"{NO_PYTHON} ({exit_sentence(ending)})", detail=detail)
     if ending.stop in REASONS:
         return Result(False, REASONS[ending.stop], message=ending.why, detail=detail)
     return Result(False, FailureReason.CRASH, message=exit_sentence(ending), detail=detail)
+
+
+def _no_python(ending: Ending) -> bool:
+    """Tells whether the program ended by itself without a sign of Python."""
+    silent = ending.stop is None and ending.phase is None and not ending.result_error
+    return silent and (ending.exit_code or 0) >= 0 and not _OF_PYTHON.search(ending.log_tail)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from autotune.domain import Resources, RewardSpec
@@ -18,7 +19,7 @@ from autotune.specification import build
 from autotune.specification.interpreter import Describes
 from autotune.specification.request import Request, ResolvedRequest
 from autotune.specification.resolve import Talk, resolve_request
-from autotune.specification.user_input import MATH_VERIFY
+from autotune.specification.user_input import MATH_VERIFY, is_folder
 from search_spaces import legality
 from search_spaces.configuration import ModelFacts
 from search_spaces.errors import SpaceError
@@ -76,8 +77,13 @@ def read_whole(request: Request, python: Describes, machine: Resources, bundled:
         raise FaultsError(request.config_name, sentences) from error
 
 
-def faults_of(request: Request, python: Describes, machine: Resources, bundled: str = "") -> Faults:
-    """Returns every fault of ``request``'s configuration, apart from model and prompts. Raises ``MachineError``."""
+def faults_of(
+    request: Request, python: Describes, machine: Resources, bundled: str = "", *, weights: bool = False
+) -> Faults:
+    """Returns every fault of ``request``'s configuration, apart from prompts. Raises ``MachineError``.
+
+    ``weights``: whether a model folder needs its weights, too.
+    """
     asked = python if isinstance(python, _AskedOnce) else _AskedOnce(python, machine)
     asked.passes_refusals = False
     found = _Found(request)
@@ -89,10 +95,15 @@ def faults_of(request: Request, python: Describes, machine: Resources, bundled: 
         _judge(found, whole, machine)
     sentences = tuple(found.sentences)
     try:
-        resolve_request(found.request, asked, machine, bundled)
+        model = resolve_request(found.request, asked, machine, bundled).model
     except UsageError as error:
         messages = [] if found.is_empty else _sentences(str(error), request)
         return Faults(sentences, "\n".join(sentence for sentence in messages if found.add(sentence)))
+    try:
+        if weights and is_folder(model):
+            build.model_digest(Path(model))
+    except UsageError as error:
+        return Faults((*sentences, str(error)))
     return Faults(sentences)
 
 

@@ -157,7 +157,7 @@ def with_defaults(request: Request, size: Size, bundled: str) -> ResolvedRequest
         raise UsageError(f"{source} names no dataset: add {framework.data_key} to it, or give --data or --task")
     model = request.model or bundled
     if not model:
-        raise UsageError("name a model folder or hub id with --model; `make start` brings a small one of its own")
+        raise UsageError("name a model folder or hub id with --model; `make start` in a checkout brings a small one")
     task = request.task or ("" if request.data or request.dataset else DEFAULT_TASK)
     given = {f.name: getattr(request, f.name) for f in fields(Request)}
     found = ResolvedRequest(

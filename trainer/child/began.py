@@ -1,13 +1,33 @@
-"""Start-up time of a trial's process before the framework is imported."""
+"""When this process began, and whose it is: its start-up time before the framework, and its end with its parent."""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
-from typing import List, Optional
+from typing import Callable, List, Optional
 
 _ASKED: List[float] = []
 _TAKEN: List[float] = []
+
+
+def end_with_parent() -> Callable[[], None]:
+    """Ends this process once its parent has ended: nobody waits for its answer. Returns a call that stops that."""
+    parent, over = os.getppid(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.5):
+            if os.getppid() != parent:
+                os._exit(1)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+
+    def stay() -> None:
+        over.set()
+        watcher.join()
+
+    return stay
 
 
 def asked_at(moment: float) -> None:

@@ -83,10 +83,12 @@ def import_ahead(framework: ModuleType, spec: Any) -> str:
     own = os.environ.get(name)
     os.environ[name] = "1"
     capability = CapabilityByDriver(driver_capability() if spec.device == "cuda" else None)
+    stay = began.end_with_parent()  # an import reads no channel
     try:
         with GpuOpenWatch(after=capability.put) as watch:
             framework.bring_in_ahead(spec)
     finally:
+        stay()
         capability.take_back()
         if own is None:
             os.environ.pop(name, None)

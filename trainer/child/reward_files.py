@@ -144,7 +144,7 @@ def _why_not(error: BaseException, dotted: str, module: str, folder: str) -> str
         )
     if isinstance(error, ModuleNotFoundError):
         return "%s: %s" % (dotted, missing_package(error, module))
-    return "%s cannot be loaded: %s" % (dotted, describe(error))
+    return "%s cannot be loaded, which runs its whole module: %s" % (dotted, describe(error))
 
 
 def _load_private(path: Path) -> Any:
@@ -167,7 +167,7 @@ def _load_private(path: Path) -> Any:
             raise
         if isinstance(error, ModuleNotFoundError):
             raise RewardLoadError("%s: %s" % (path, missing_package(error, str(error.name)))) from error
-        raise RewardLoadError("%s cannot be loaded: %s" % (path, describe(error))) from error
+        raise RewardLoadError("%s cannot be loaded, which runs all of it: %s" % (path, describe(error))) from error
     return module
 
 

@@ -17,8 +17,6 @@ import importlib.util
 import os
 import signal
 import sys
-import threading
-import time
 from pathlib import Path
 from types import ModuleType
 from typing import List, Sequence
@@ -56,13 +54,6 @@ def load_package() -> ModuleType:
     return package
 
 
-def end_with(parent: int) -> None:
-    """Ends this process when ``parent`` has ended: nobody waits for the answer any more."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
-
-
 def main(arguments: Sequence[str]) -> int:
     """Runs one command; returns the exit code."""
     if len(arguments) != 3 or arguments[0] not in COMMANDS or arguments[1] != "--directory":
@@ -71,10 +62,10 @@ def main(arguments: Sequence[str]) -> int:
     # A hang is asked for its stacks before it is killed.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     sys.path[:] = clean_path(sys.path, str(Path(__file__).resolve().parent), os.getcwd())
-    if arguments[0] in QUESTIONS:
-        threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     load_package()
     command = importlib.import_module("%s.%s" % (PACKAGE, COMMANDS[arguments[0]]))
+    if arguments[0] in QUESTIONS:
+        importlib.import_module("%s.began" % PACKAGE).end_with_parent()
     return 0 if command.main(Path(arguments[2]).resolve()).ok else 1
 
 

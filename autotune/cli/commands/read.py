@@ -208,7 +208,7 @@ def _show_answer(
 ) -> None:
     from autotune.cli.screens.study import why_screen
 
-    if read.source is AnswerSource.BEST_SO_FAR:
+    if read.source is AnswerSource.BEST_SO_FAR and read.first_row is not None:
         console.say("best so far; the study has not given its recommendation on these trials")
     spec, recommendation = read.study.spec, read.recommendation
     command = source.command("trials" if read.first_row is None else f"export {shlex.quote(spec.name)}")

@@ -75,7 +75,8 @@ def _serve(settings: Settings, address: Address) -> None:
         opened = Serving(settings, console.say, address)
         try:
             console.line(opened.url)
-            console.say(f"serving the studies in {settings.home.root}; Ctrl-C ends")
+            place = settings.home.root if settings.own_database else settings.database_shown
+            console.say(f"serving the studies in {place}; Ctrl-C ends")
             opened.invite()
             if not is_loopback(address.host):
                 console.say("the token and the figures travel unencrypted; beyond a trusted network use a TLS proxy")

@@ -91,7 +91,7 @@ def doctor(options: DoctorOptions) -> None:
     Exit code 5 means that no study can run here yet, 2 that only the configuration is at fault; warnings alone are 0.
     """
     from autotune import wiring
-    from autotune.cli.doctor.training_checks import CONFIG, check_config
+    from autotune.cli.doctor.training_checks import CONFIG, check_config, check_trackers
     from autotune.frameworks import environment_named
 
     python, environment = os.path.expanduser(options.python), environment_named(options.framework)
@@ -112,7 +112,9 @@ def doctor(options: DoctorOptions) -> None:
         wanted = None  # the configuration cannot be read, and the check of it says why
     findings = [*_places(settings_for(options.home)), *_machine(), *_training(python, wanted, environment)]
     findings += _there(options.framework, options.gpus)
-    findings += [] if asked is None else check_config(asked, wiring.config_faults)
+    if asked is not None:
+        keys = {} if wanted is None else _keys(options.config, options.framework)
+        findings += [*check_trackers(python, keys), *check_config(asked, wiring.config_faults)]
     _show(findings, [finding for finding in findings if finding.name != CONFIG], options.as_json)
 
 

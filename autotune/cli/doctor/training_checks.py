@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -32,6 +33,8 @@ CUDNN_FIRST = ("2.11", (9, 10))
 
 OPTIONAL_KEYS: Mapping[str, str] = {"use_vllm": "vllm", "deepspeed": "deepspeed"}
 """Key of a TRL configuration -> the module its baseline needs."""
+TRACKERS = ("clearml", "comet_ml", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
+"""Words of ``report_to`` that are the names of modules."""
 CONFIG = "config"
 """What the findings of a configuration are called."""
 
@@ -156,6 +159,23 @@ def check_faults(request: Request, faults: Faults, where: str) -> list[Finding]:
     if faults.lacking:
         return [Finding(CONFIG, Verdict.WARNING, faults.lacking)]
     return [Finding(CONFIG, Verdict.OK, f"{request.config_name}: read, and legal on {where}")]
+
+
+def check_trackers(python: str, keys: Mapping[str, Any]) -> list[Finding]:
+    """Warns of each tracker in the configuration's ``report_to`` that is not in the interpreter's folders."""
+    words, found = keys.get("report_to"), shutil.which(os.path.expanduser(python)) or python
+    sites = list(Path(found).absolute().parent.parent.glob("lib/python*/site-packages"))
+    asked = [word for word in TRACKERS if word in (words if isinstance(words, list) else [words])]
+    return [
+        Finding(
+            "report_to",
+            Verdict.WARNING,
+            f"{word} is not installed; trials do without it, the exported run does not",
+            f"{shlex.quote(found)} -m pip install {word}",
+        )
+        for word in asked
+        if sites and not any(any(site.glob(f"{word}*")) for site in sites)
+    ]
 
 
 def check_optional(

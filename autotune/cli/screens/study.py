@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from autotune.cli.screens.text import LABEL_WIDTH, SMALLEST_SHARE, LabelGrid, clock_time, fit
@@ -56,12 +55,13 @@ def plan_screen(
     scaling: Sequence[str] = (),
     workload: str = "",
 ) -> RenderableType:
-    """Draws the plan in five lines: model, baseline, combinations, measurements, end.
+    """Draws the plan: model, whole baseline, combinations, measurements, end.
 
     ``budget`` is the whole study's, of which ``spent_wall_s`` seconds are used; ``now`` is UTC seconds.
-    ``same_learning`` counts combinations that change neither rounding nor learning. ``scaling`` (of a published
-    baseline) and ``workload`` (the size chosen for the budget, and why) are shown whole under the lines.
+    ``same_learning`` counts combinations that change neither rounding nor learning. ``scaling`` is of a published
+    baseline, ``workload`` the size chosen for the budget, and why.
     """
+    grid = LabelGrid()
     lines = {
         "model": _model(spec),
         "baseline": _baseline(spec),
@@ -69,20 +69,13 @@ def plan_screen(
         "measured": _measured(spec.protocol, spec),
         "stops": _stops(budget, now, spent_wall_s),
     }
-    labelled = [("published" if not i else "", sentence) for i, sentence in enumerate(scaling)]
-    labelled += [("workload", workload)] if workload else []
-    table = Table.grid(padding=0)
-    table.add_column(width=LABEL_WIDTH, no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, sentence in labelled:
-        table.add_row(Text(label, "bold"), Text(clean(sentence)))
-    return Group(
-        *(
-            Text.assemble((f"{label:<{LABEL_WIDTH}}", "bold"), clean(text), no_wrap=True, overflow="ellipsis")
-            for label, text in lines.items()
-        ),
-        *([table] if labelled else []),
-    )
+    for label, text in lines.items():
+        grid.add(label, text)
+    for place, sentence in enumerate(scaling):
+        grid.add("" if place else "published", sentence)
+    if workload:
+        grid.add("workload", workload)
+    return grid.table
 
 
 def _model(spec: StudySpec) -> str:

@@ -8,10 +8,12 @@ import pytest
 from autotune.cli.commands import trial as inspecting
 from autotune.documents.memory_timeline import text_of
 from autotune.domain import Outcome, Study, TrialState
-from autotune.recommendation.reading import AnswerSource, read_study
+from autotune.recommendation.reading import EARLIER_RULES, AnswerSource, read_study
+from autotune.recommendation.recommend import recommend
 from autotune.settings import HomePaths
 from autotune.store import open_store
 from tests.support import factories
+from tests.support.not_none import not_none
 from tests.unit.cli.conftest import Run
 from trainer.child.contract import PhaseMark
 
@@ -195,6 +197,13 @@ def test_best_gives_the_stored_recommendation_until_trials_end_after_it(
     document = json.loads(autotune("best", "--json")[1])
     assert document["source"] == "recommendation"
     assert document["recommendation"]["rows"][0]["gain"]["low"] == 0.3
+    assert document["recommendation"]["notes"][0] == EARLIER_RULES, "these trials do not give that gain"
+    store.save_recommendation(
+        study.id, not_none(recommend(study.spec, store.trials(study.id), "", now=stored.created_at))
+    )
+    own = not_none(read_study(store, study).recommendation)
+    assert own.created_at == stored.created_at
+    assert EARLIER_RULES not in own.notes
     store.finish_trial(study.id, 3, TrialState.FAIL, factories.oom(), factories.NOW + 20_000, 1.0, None)
     assert read_study(store, study).source is AnswerSource.BEST_SO_FAR
     store.close()
@@ -205,8 +214,8 @@ def test_best_of_a_study_in_which_nothing_succeeded(autotune: Run, home: HomePat
     store = open_store(home.database)
     store.create_study(factories.study_spec(), factories.NOW)
     store.close()
-    code, out, _ = autotune("best")
-    assert code == 0
+    code, out, err = autotune("best")
+    assert (code, err) == (0, "")
     assert "Nothing has been measured yet." in out
     assert json.loads(autotune("best", "--json")[1])["recommendation"] is None
 

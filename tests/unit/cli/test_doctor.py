@@ -11,12 +11,21 @@ from packaging.specifiers import SpecifierSet
 from autotune.cli.doctor import training_checks
 from autotune.cli.doctor.findings import Finding, Verdict
 from autotune.cli.doctor.place_checks import check_database, check_disk, check_folders, check_home
-from autotune.cli.doctor.training_checks import OPTIONAL, check_optional, check_rewards, check_training, check_versions
+from autotune.cli.doctor.training_checks import (
+    OPTIONAL,
+    check_optional,
+    check_rewards,
+    check_trackers,
+    check_training,
+    check_versions,
+)
 from autotune.errors import MachineError, StoreError
 from autotune.frameworks import environments
 from autotune.machine import hardware, other_load
 from autotune.machine.other_load import CpuLoad
+from autotune.running.tool import NO_PYTHON
 from autotune.settings import HomePaths, read_settings
+from autotune.specification import interpreter
 from autotune.specification.config_faults import Faults
 from tests.support import factories
 from tests.unit.cli.conftest import Run
@@ -81,6 +90,25 @@ def test_an_interpreter_that_cannot_be_asked(tmp_path: Path) -> None:
     assert found.verdict is Verdict.PROBLEM
     assert "exit code 127" in found.detail
     assert found.command.startswith(python(tmp_path))
+
+
+@pytest.mark.parametrize("program", ["true", "false", "cat", "sh"])
+def test_a_program_that_is_no_python_is_told_as_that_and_is_given_no_package(program: str) -> None:
+    (found,) = check_training(program, interpreter.probe)
+    assert found.verdict is Verdict.PROBLEM
+    assert NO_PYTHON in found.detail
+    assert found.command == ""
+
+
+def test_a_tracker_of_the_configuration_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "lib/python3.11/site-packages/mlflow").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    own = python(tmp_path / "bin")
+    keys = {"report_to": ["wandb", "mlflow"]}
+    (found,) = check_trackers(own, keys)
+    assert (found.verdict, found.command) == (Verdict.WARNING, f"{own} -m pip install wandb")
+    assert check_trackers(own, {"report_to": "none"}) == check_trackers(own, {}) == []
+    assert check_trackers(python(tmp_path), keys) == [], "nothing is known of an interpreter elsewhere"
 
 
 def test_an_interpreter_that_is_not_there(tmp_path: Path) -> None:

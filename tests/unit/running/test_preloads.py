@@ -24,7 +24,7 @@ from tests.support import nvidia
 from tests.support.fake_framework import copy_child, write_trial
 from tests.support.fakes import FakeStop
 from tests.support.not_none import not_none
-from tests.support.waiting import wait_for
+from tests.support.waiting import has_text, wait_for
 from trainer.child.contract import Result, RunPaths, read_result
 
 TAG = "autotune:preloads:1:%d:1"
@@ -286,9 +286,9 @@ from autotune.running.preloads import Preloads, PreloadTimeouts
 from tests.support import nvidia
 from tests.support.fake_framework import write_trial
 
-start, folder = sys.argv[1], Path(sys.argv[2])
+start, folder, act = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 preloads = Preloads(PreloadTimeouts(ready_s=240.0, answer_s=240.0))
-paths = write_trial(folder / "trial", trial="hold")
+paths = write_trial(folder / "trial", **{act: "hold" if act == "trial" else "hang"}, mark=str(folder / "mark"))
 argv = (sys.executable, start, "trial", "--directory", str(paths.root))
 preloads.spawn(argv, paths.scratch, "autotune:preloads:5:0:1", CappedLog(paths.log), {})
 time.sleep(600)
@@ -297,7 +297,7 @@ time.sleep(600)
 
 def test_a_killed_tuner_leaves_nothing(start: Path, tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[3]
-    tuner = subprocess.Popen([sys.executable, "-c", TUNER, str(start), str(tmp_path)], cwd=root)
+    tuner = subprocess.Popen([sys.executable, "-c", TUNER, str(start), str(tmp_path), "trial"], cwd=root)
     wait_for(lambda: (tmp_path / "trial" / "held").exists() or tuner.poll() is not None)
     forked = int((tmp_path / "trial" / "held").read_text())
     stat = not_none(proc.read_stat(forked))
@@ -306,6 +306,35 @@ def test_a_killed_tuner_leaves_nothing(start: Path, tmp_path: Path) -> None:
     tuner.kill()
     tuner.wait()
     wait_for(lambda: all((s := proc.read_stat(p)) is None or s.ended for p in (forked, preload)))
+
+
+ASKING = """
+import subprocess, sys
+from trainer.child.contract import dumps, write_atomic
+from pathlib import Path
+
+start, folder = sys.argv[1], Path(sys.argv[2])
+reward = folder / "reward.py"
+reward.write_text(f"import os, time; open({str(folder / 'mark')!r}, 'w').write(str(os.getpid())); time.sleep(600)")
+asked = [{"kind": "file", "name": "score", "path": str(reward)}]
+(folder / "prompts.jsonl").write_text('{"prompt": "a"}')
+payload = {"model": "m", "data": str(folder / "prompts.jsonl"), "rewards": asked}
+write_atomic(folder / "config.json", dumps(payload))
+subprocess.run([sys.executable, start, "prepare", "--directory", str(folder)])
+"""
+
+
+@pytest.mark.parametrize("tuning", [TUNER, ASKING], ids=["imports-a-framework", "imports-a-reward"])
+def test_a_process_ends_with_the_tuner_while_it_imports(tuning: str, start: Path, tmp_path: Path) -> None:
+    root, mark = Path(__file__).resolve().parents[3], tmp_path / "mark"
+    tuner = subprocess.Popen([sys.executable, "-c", tuning, str(start), str(tmp_path), "ahead"], cwd=root)
+    wait_for(lambda: has_text(mark))
+    pid = int(mark.read_text())
+    assert pid != tuner.pid
+    assert not_none(proc.read_stat(pid)).parent == tuner.pid
+    tuner.kill()
+    tuner.wait()
+    wait_for(lambda: (s := proc.read_stat(pid)) is None or s.ended, "the end of what the tuner had started")
 
 
 def test_while_imports_are_waited_for_time_is_stored_and_ends_with_the_trials() -> None:

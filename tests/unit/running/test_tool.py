@@ -119,4 +119,4 @@ def test_a_reward_that_exits_when_it_is_imported_is_named_with_its_file(tmp_path
     where: dict[str, Any] = {"clock": RealClock(), "home": HOME, "graces": GRACES}
     result = run_tool(sys.executable, "probe", tmp_path / "tool", asked, 60, **where)
     assert result.reason is FailureReason.REWARD_ERROR
-    assert f"{reward} cannot be loaded: SystemExit" in result.message
+    assert f"{reward} cannot be loaded, which runs all of it: SystemExit" in result.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,6 +174,15 @@ def test_a_sound_configuration_has_no_fault() -> None:
     asked = Asked()
     assert faults_of(request(text), asked, machine("trl")) == Faults()
     assert read_whole(request(text), asked, machine("trl"), "", lambda _: None).rows_per_update == 4
+
+
+def test_a_model_folder_needs_its_weights_where_a_study_would_run(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    text = TRL.replace("num_generations: 8", "num_generations: 4").replace("organisation/model", str(tmp_path))
+    asked, there = Asked(), machine("trl")
+    assert faults_of(request(text), asked, there) == Faults()
+    found = faults_of(request(text), asked, there, weights=True)
+    assert found.sentences == (f"{tmp_path} holds no weights (*.safetensors or *.bin)",)
 
 
 def test_what_start_is_to_be_given_beside_it_is_no_fault() -> None:

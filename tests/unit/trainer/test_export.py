@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from autotune.recommendation.export import command_of
 from trainer.child.contract import RewardSpec
 from trainer.frameworks.common.exported import RUN, Export, ExportRequest
 from trainer.frameworks.trl import export
@@ -460,7 +461,7 @@ def test_a_task_reward_scores_what_the_task_scores(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("user_config", ["", OWN])
 def test_the_script_survives_hostile_paths_and_passes_options_on(tmp_path: Path, user_config: str) -> None:
-    folder = tmp_path / "an export; $(touch x) 'quoted'"
+    folder = tmp_path / "an export; $(touch x) 'quoted' {here}"
     folder.mkdir()
     python = folder / "my python"
     python.write_text(
@@ -488,6 +489,7 @@ def test_the_script_survives_hostile_paths_and_passes_options_on(tmp_path: Path,
     assert words[words.index("--config") + 1] == str(folder / "grpo.yaml")
     assert words[-2:] == ["--max_steps", "2"]
     assert not (tmp_path / "x").exists()
+    assert list(command_of(made, folder)[0]) == [str(python), *words[:-2]]
 
 
 VERIFIER = """\

@@ -6,6 +6,7 @@ The training script and the rollout server's script see the same GPUs: the first
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from trainer.frameworks.common.serving import split
 
 HERE = "{here}"
 """Placeholder of the script's folder in a word."""
+_OURS = re.compile(r"\A([^/]*='?|)" + re.escape(HERE))
+"""The placeholder where an export writes it: before any path, which may hold the same letters."""
 FIND_HERE = 'here=$(cd "$(dirname "$0")" && pwd) || exit 1'
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -29,10 +32,16 @@ def comment(text: str) -> str:
 
 def quoted(word: str) -> str:
     """Escapes a word for the shell; ``{here}`` becomes the script's own folder."""
-    before, sign, after = word.partition(HERE)
-    if not sign:
+    ours = _OURS.match(word)
+    if ours is None:
         return shlex.quote(word)
+    before, after = ours[1], word[ours.end() :]
     return (shlex.quote(before) if before else "") + '"$here"' + (shlex.quote(after) if after else "")
+
+
+def placed(word: str, folder: str) -> str:
+    """Returns a word with ``folder`` where ``{here}`` stands for it."""
+    return _OURS.sub(lambda ours: ours[1] + folder, word)
 
 
 def gpus_of(request: ExportRequest) -> list[str]:
