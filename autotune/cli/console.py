@@ -32,13 +32,7 @@ def talk(most: int | None = 100) -> Console:
 def _console(stream: TextIO, most: int | None) -> Console:
     probe = Console(file=stream)
     columns = min(most or probe.width, probe.width) if probe.is_terminal else WIDTH
-    return Console(
-        file=stream,
-        width=max(1, columns),
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
+    return Console(file=stream, width=max(1, columns), markup=False, emoji=False, highlight=False)
 
 
 def show(renderable: RenderableType, most: int | None = 100) -> None:

@@ -20,8 +20,7 @@ from autotune.settings import Settings, read_settings
 from autotune.wording.text import clean
 
 HomeOption = Annotated[
-    Path | None,
-    typer.Option(help="Folder with the database and the runs; goes before $AUTOTUNE_HOME.", metavar="DIR"),
+    Path | None, typer.Option(help="Folder with the database and the runs; goes before $AUTOTUNE_HOME.", metavar="DIR")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout instead of text.")]
 StudyArgument = Annotated[

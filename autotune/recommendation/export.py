@@ -230,6 +230,7 @@ def shell_line(export: Export, run: str, folder: Path) -> str:
 def readme(exported: Exported, study: Study) -> str:
     """Returns the text of the export's README: the figure, its measurement, and the changes."""
     row, spec = exported.row, study.spec
+    served = "(with the rollout server running: start `sh server.sh` in another terminal and wait for it)"
     how = "confirmed in fresh processes next to the baseline" if row.confirmed else "from search trials, NOT confirmed"
     lines = [
         f"# {clean(spec.name)}",
@@ -239,7 +240,7 @@ def readme(exported: Exported, study: Study) -> str:
         "",
         f"    sh {exported.framework.names.run}",
         "",
-        *_server_lines(exported),
+        *([served, ""] if exported.export.server else []),
         *_prompt_lines(exported),
         f"trains with it. `autotune verify` runs {'both' if exported.export.server else 'this'} and compares.",
         "",
@@ -257,19 +258,10 @@ def readme(exported: Exported, study: Study) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _server_lines(exported: Exported) -> list[str]:
-    if not exported.export.server:
-        return []
-    return ["(with the rollout server running: start `sh server.sh` in another terminal and wait for it)", ""]
-
-
 def _prompt_lines(exported: Exported) -> list[str]:
     missing = missing_prompts(exported)
-    return (
-        [f"(the prompts are not here: put the study's own into `{missing}`, one JSON object a line)", ""]
-        if missing
-        else []
-    )
+    line = f"(the prompts are not here: put the study's own into `{missing}`, one JSON object a line)"
+    return [line, ""] if missing else []
 
 
 def _measured(exported: Exported, study: Study) -> list[str]:

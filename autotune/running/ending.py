@@ -197,15 +197,10 @@ def _reported(ending: Ending, result: Result, framework: Framework) -> Outcome:
         return _advised(outcome, own)
     if own is not None and own.nearness is Nearness.CAUSE:
         return _diagnosed(own, outcome)
-    if own is None and _says_why(result):
-        return outcome
+    if own is None and (last_error(result.detail, SIGNS) or last_error(result.message, SIGNS)):
+        return outcome  # an error of unknown text; those of a lost connection are not the cause
     # Its exception only tells of another process, whose words may be in the log.
     return _by_log(ending, framework, outcome, own)
-
-
-def _says_why(result: Result) -> bool:
-    """Tells whether the child's own error of unknown text is the cause; errors of a lost connection are not."""
-    return bool(last_error(result.detail, SIGNS) or last_error(result.message, SIGNS))
 
 
 def _by_rank(result: Result) -> str:

@@ -68,7 +68,8 @@ def run_tool(
         The child's own result; without one, a result made from its exit.
     """
     paths = RunPaths(directory.resolve())
-    _clear(paths)
+    for name in KNOWN_FILES:  # of an earlier command, whose result is not this one's
+        getattr(paths, name).unlink(missing_ok=True)
     write_atomic(paths.config, dumps(payload))
     job = Job(
         argv=(python, str(start), command, "--directory", str(paths.root)),
@@ -79,12 +80,6 @@ def run_tool(
     )
     ending = Supervisor(clock, graces or Graces()).run(job, _Listener(), _GoOn())
     return _result_of(ending, payload)
-
-
-def _clear(paths: RunPaths) -> None:
-    """Deletes an earlier command's files, so that its result is not taken for the new one."""
-    for name in KNOWN_FILES:
-        getattr(paths, name).unlink(missing_ok=True)
 
 
 def _result_of(ending: Ending, payload: Mapping[str, Any]) -> Result:

@@ -10,14 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from autotune.domain import (
-    Configuration,
-    Fingerprint,
-    Objective,
-    Resources,
-    StudySpec,
-    Workload,
-)
+from autotune.domain import Configuration, Fingerprint, Objective, Resources, StudySpec, Workload
 from autotune.errors import UsageError
 from autotune.frameworks import Integration, framework_named
 from autotune.specification.request import Request, ResolvedRequest, default_group, default_micro_batch, study_name
@@ -363,8 +356,4 @@ def specification(
 
 def fingerprint_of(spec: StudySpec, hardware: Mapping[str, Any]) -> Fingerprint:
     """Returns everything that affects the figures: hardware, software and workload."""
-    return Fingerprint(
-        hardware=dict(hardware),
-        software=dict(spec.resources.software),
-        workload=spec.workload.digest,
-    )
+    return Fingerprint(hardware=dict(hardware), software=dict(spec.resources.software), workload=spec.workload.digest)

@@ -14,16 +14,7 @@ from autotune.machine import gpu_choice
 from autotune.running import launch as launching
 from tests.gpu.device import BOTH, GPUS, require, synchronised, watched
 from tests.support.not_none import not_none
-from tests.support.trl_trials import (
-    LENGTHS,
-    PLAIN,
-    START,
-    Ran,
-    end,
-    reward_file,
-    tiny_spec,
-    training_python,
-)
+from tests.support.trl_trials import LENGTHS, PLAIN, START, Ran, end, reward_file, tiny_spec, training_python
 from tests.support.trl_trials import write_spec as written
 from trainer.child.contract import CycleKind, FailureReason, Phase, Pool, Protocol
 

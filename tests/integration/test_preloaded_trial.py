@@ -17,15 +17,7 @@ from autotune.running.spawn import Spawn, spawn
 from autotune.running.supervisor import Supervisor
 from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.support.fakes import FakeStop
-from tests.support.trl_trials import (
-    PLAIN,
-    START,
-    Ran,
-    reward_file,
-    tiny_spec,
-    training_python,
-    write_spec,
-)
+from tests.support.trl_trials import PLAIN, START, Ran, reward_file, tiny_spec, training_python, write_spec
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),

@@ -9,17 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.trl_trials import (
-    PLAIN,
-    START,
-    Ran,
-    end,
-    environment,
-    reward_file,
-    run_trial,
-    tiny_spec,
-    write_spec,
-)
+from tests.support.trl_trials import PLAIN, START, Ran, end, environment, reward_file, run_trial, tiny_spec, write_spec
 from tests.support.trl_trials import training_python as python
 from trainer.child.contract import Letter, Mailbox, StartupRecord, TrialSpec, WorkerReply
 

@@ -52,8 +52,7 @@ class ExportOptions(SizedOptions):
     ] = None
     native_only: NativeOption = False
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Folder; STUDY-FORMAT here if it is left out.", metavar="DIR"),
+        Path | None, typer.Option("--output", "-o", help="Folder; STUDY-FORMAT here if it is left out.", metavar="DIR")
     ] = None
     force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False
     optuna: Annotated[

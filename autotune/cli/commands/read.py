@@ -149,8 +149,7 @@ UpdatesOption = Annotated[
     int | None, typer.Option(min=1, help="Also the hours of your whole run of N updates.", metavar="N")
 ]
 PriceOption = Annotated[
-    float | None,
-    typer.Option(help="With --updates: also its money, at so much for a GPU-hour.", metavar="PRICE"),
+    float | None, typer.Option(help="With --updates: also its money, at so much for a GPU-hour.", metavar="PRICE")
 ]
 WhyOption = Annotated[bool, typer.Option("--why", help="All of it: each knob, what was ruled out, every note.")]
 KeepOption = Annotated[

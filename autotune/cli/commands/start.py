@@ -125,12 +125,7 @@ def _page(settings: Settings, say: Say, *, serve: bool, port: int | None) -> Ite
 
 
 def _run(
-    settings: Settings,
-    prepared: Prepared,
-    limits: Budget,
-    options: StartOptions,
-    notice: Notice,
-    spread: Spread | None,
+    settings: Settings, prepared: Prepared, limits: Budget, options: StartOptions, notice: Notice, spread: Spread | None
 ) -> int:
     from autotune.wiring import begun, loop
 

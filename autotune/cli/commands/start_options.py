@@ -194,8 +194,7 @@ class StartOptions:
         ),
     ] = False
     grace: Annotated[
-        str,
-        typer.Option(help="After a scheduler's SIGTERM or SIGUSR1 all ends within this time.", metavar="TIME"),
+        str, typer.Option(help="After a scheduler's SIGTERM or SIGUSR1 all ends within this time.", metavar="TIME")
     ] = f"{GRACE_S:.0f}s"
     signal: Annotated[
         list[str] | None, typer.Option(help="A further signal that announces the end, such as USR2.", metavar="NAME")

@@ -8,14 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from autotune.cli.screens.text import LABEL_WIDTH, SMALLEST_SHARE, LabelGrid, clock_time, fit
-from autotune.domain import (
-    Budget,
-    Protocol,
-    RecommendationRow,
-    StudySpec,
-    Trial,
-    TrialState,
-)
+from autotune.domain import Budget, Protocol, RecommendationRow, StudySpec, Trial, TrialState
 from autotune.insights.feasibility import advice
 from autotune.insights.roofline import roof_of
 from autotune.insights.standings import count

@@ -266,13 +266,7 @@ def _need(configuration: Configuration, pool: Pool, phase: str, w: list[int]) ->
     st.booleans(),
 )
 def test_what_fits_is_never_ruled_out(
-    tried: list[Configuration],
-    w: list[int],
-    pool: Pool,
-    phase: str,
-    limit: int,
-    phase_known: bool,
-    pool_known: bool,
+    tried: list[Configuration], w: list[int], pool: Pool, phase: str, limit: int, phase_known: bool, pool_known: bool
 ) -> None:
     failures = [
         oom(c, phase if phase_known else None, pool if pool_known else None, number)
@@ -287,10 +281,7 @@ def test_what_fits_is_never_ruled_out(
 @settings(deadline=None)
 @given(st.lists(configurations, min_size=1, max_size=10, unique=True), configurations, places, st.booleans())
 def test_thousands_at_once_are_judged_as_one_by_one(
-    candidates: list[Configuration],
-    failed: Configuration,
-    place: tuple[Pool | None, str | None],
-    one_memory: bool,
+    candidates: list[Configuration], failed: Configuration, place: tuple[Pool | None, str | None], one_memory: bool
 ) -> None:
     grid = CandidateGrid(candidates, VALUES, ())
     found = dominance.regions([oom(failed, place[1], place[0])], one_memory=one_memory)

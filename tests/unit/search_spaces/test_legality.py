@@ -210,16 +210,8 @@ BARE: dict[str, KnobValue] = {"micro_batch_size": 8, "num_generations": 8}
             {"software": {"vllm": "1", "c++": ""}},
             {"rollout_engine": "vllm", "enforce_eager": False},
         ),
-        (
-            "batched_tokens",
-            {"gpus": 1},
-            {"rollout_engine": "vllm", "max_num_seqs": 512, "max_num_batched_tokens": 256},
-        ),
-        (
-            "whole_prefill",
-            {"gpus": 1},
-            {"rollout_engine": "vllm", "chunked_prefill": False, "max_model_len": 8192},
-        ),
+        ("batched_tokens", {"gpus": 1}, {"rollout_engine": "vllm", "max_num_seqs": 512, "max_num_batched_tokens": 256}),
+        ("whole_prefill", {"gpus": 1}, {"rollout_engine": "vllm", "chunked_prefill": False, "max_model_len": 8192}),
         (
             "model_length",
             {"gpus": 1, "max_prompt_length": 512, "max_completion_length": 1024},
@@ -230,11 +222,7 @@ BARE: dict[str, KnobValue] = {"micro_batch_size": 8, "num_generations": 8}
             {"gpus": 1, "model": ModelFacts(max_positions=2048)},
             {"rollout_engine": "vllm", "max_model_len": 4096},
         ),
-        (
-            "engine_fp8",
-            {"gpus": 1, "compute_capability": (8, 0)},
-            {"rollout_engine": "vllm", "kv_cache_dtype": "fp8"},
-        ),
+        ("engine_fp8", {"gpus": 1, "compute_capability": (8, 0)}, {"rollout_engine": "vllm", "kv_cache_dtype": "fp8"}),
         (
             "token_budget",
             {"gpus": 1, "framework": "verl", "max_prompt_length": 512, "max_completion_length": 1024},
@@ -277,10 +265,7 @@ def test_a_rule_bites_and_its_nearest_values_are_legal(
         ({"gpus": 1}, {"gpu_memory_utilization": 0.3}),
         ({"gpus": 1}, {"rollout_engine": "vllm", "gpu_memory_utilization": 0.5}),
         ({"gpus": 1}, {"rollout_engine": "vllm", "kv_cache_memory_bytes": 1 << 30}),
-        (
-            {"gpus": 1},
-            {"rollout_engine": "vllm", "kv_cache_memory_bytes": 1 << 30, "gpu_memory_utilization": 0.3},
-        ),
+        ({"gpus": 1}, {"rollout_engine": "vllm", "kv_cache_memory_bytes": 1 << 30, "gpu_memory_utilization": 0.3}),
         ({"gpus": 1}, {"kv_cache_memory_bytes": 1 << 30, "gpu_memory_utilization": 0.3}),
         ({"gpus": 2}, {"zero_stage": 2, "offload_optimizer": "cpu"}),
         ({}, {"zero_stage": 2}),
@@ -304,10 +289,7 @@ def test_what_is_not_known_or_does_no_harm_is_not_ruled_out(
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        (
-            {"mirco_batch_size": 2},
-            "mirco_batch_size is not a known knob; did you mean micro_batch_size.",
-        ),
+        ({"mirco_batch_size": 2}, "mirco_batch_size is not a known knob; did you mean micro_batch_size."),
         ({"beta": 0.1}, "beta is not a knob: the objective stays as in your own configuration."),
         ({"micro_batch_size": 0}, "micro_batch_size: expected a whole number from 1 to 65536, got 0."),
         ({"precision": "fp4"}, "precision: expected one of bf16, fp16, fp32, fp8, got fp4."),

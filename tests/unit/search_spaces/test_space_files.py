@@ -147,17 +147,11 @@ def test_shares_may_be_written_as_people_write_them(tmp_path: Path, text: str, v
         ),
         ("knobs: {}", ": knobs: no knob is listed."),
         ("knob:\n  micro_batch_size: [1, 2]", ", line 1: unknown key knob; did you mean knobs."),
-        (
-            "micro_batch_size: [1, 2]",
-            ", line 1: unknown key micro_batch_size; knobs are listed under the key knobs.",
-        ),
+        ("micro_batch_size: [1, 2]", ", line 1: unknown key micro_batch_size; knobs are listed under the key knobs."),
         ("extends: cpuu\nknobs: {micro_batch_size: [1, 2]}", ", line 1: there is no preset cpuu; did you mean cpu."),
         ("extends: ../secret\nknobs: {}", None),
         ("knobs:\n  micro_batch_size: {min: 4}", ", line 2: knobs.micro_batch_size: a range needs min and max."),
-        (
-            "knobs:\n  micro_batch_size: {min: 8, max: 4}",
-            ", line 2: knobs.micro_batch_size: min 8 is more than max 4.",
-        ),
+        ("knobs:\n  micro_batch_size: {min: 8, max: 4}", ", line 2: knobs.micro_batch_size: min 8 is more than max 4."),
         (
             "knobs:\n  micro_batch_size: {min: 1, max: 8, stride: 2}",
             ", line 2: knobs.micro_batch_size: unknown key stride; did you mean step.",

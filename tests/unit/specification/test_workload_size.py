@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 
 from autotune.domain import CycleKind, Trial
 from autotune.specification.request import CPU_SIZE, GPU_SIZE
-from autotune.specification.workload_size import (
-    LEAST,
-    TRIALS,
-    Pace,
-    Plan,
-    Workload,
-    choose,
-    ladder,
-)
+from autotune.specification.workload_size import LEAST, TRIALS, Pace, Plan, Workload, choose, ladder
 from search_spaces.configuration import KnobValue
 from tests.support import factories as f
 from tests.support.not_none import not_none
@@ -59,11 +51,7 @@ def test_completions_get_shorter_and_rows_fewer_in_turn_and_the_model_smaller_on
 
 @pytest.mark.parametrize(
     ("rows", "tokens", "found"),
-    [
-        (False, True, [(8, 32), (8, 16), (8, 8)]),
-        (True, False, [(8, 32), (4, 32)]),
-        (False, False, [(8, 32)]),
-    ],
+    [(False, True, [(8, 32), (8, 16), (8, 8)]), (True, False, [(8, 32), (4, 32)]), (False, False, [(8, 32)])],
 )
 def test_what_the_user_said_is_on_every_step(rows: bool, tokens: bool, found: list[tuple[int, int]]) -> None:
     assert [(w.rows, w.tokens) for w in ladder(CPU_SIZE, rows=rows, tokens=tokens)] == found

@@ -6,14 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from trainer.child.contract import ContractError, FailureReason, Phase, Pool
-from trainer.child.failures import (
-    IllegalSettingError,
-    MeterError,
-    NotFiniteError,
-    RewardFailedError,
-    chain,
-    classify,
-)
+from trainer.child.failures import IllegalSettingError, MeterError, NotFiniteError, RewardFailedError, chain, classify
 from trainer.frameworks.common.failures import suggest
 
 
@@ -49,8 +42,7 @@ def test_every_error_has_a_reason(error: BaseException, reason: FailureReason, p
 
 
 @pytest.mark.parametrize(
-    ("free", "reason"),
-    [(100 << 20, FailureReason.OOM), (2 << 30, FailureReason.CRASH), (None, FailureReason.CRASH)],
+    ("free", "reason"), [(100 << 20, FailureReason.OOM), (2 << 30, FailureReason.CRASH), (None, FailureReason.CRASH)]
 )
 def test_a_library_that_cannot_begin_on_a_full_gpu_is_out_of_memory(
     monkeypatch: pytest.MonkeyPatch, free: int | None, reason: FailureReason

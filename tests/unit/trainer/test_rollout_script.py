@@ -120,10 +120,7 @@ def test_what_of_trls_server_is_no_knob_is_kept_or_said() -> None:
     )
     assert [
         note.partition(": ")[2].partition(":")[0] for note in found.notes if note.startswith("serve.sh, line 1")
-    ] == [
-        "--distributed-executor-backend",
-        "--speculative-config",
-    ]
+    ] == ["--distributed-executor-backend", "--speculative-config"]
     assert "speculative_decoding" not in found.knobs
 
 
@@ -132,10 +129,7 @@ def test_the_script_of_trls_server_may_start_the_training_too() -> None:
     assert framework_named("trl").launched(found) == 3
 
 
-PAIRS: tuple[tuple[str, str, str], ...] = (
-    ("ms_swift", ROLLOUT, TRAIN),
-    ("trl", f"{LAUNCH[:-1]} &\n", TRL_SCRIPT),
-)
+PAIRS: tuple[tuple[str, str, str], ...] = (("ms_swift", ROLLOUT, TRAIN), ("trl", f"{LAUNCH[:-1]} &\n", TRL_SCRIPT))
 
 
 def one_file(name: str, text: str) -> Imported:

@@ -33,20 +33,12 @@ ENGINE_MEMORY = (
         phase=ENGINE,
     ),
     _device(
-        "device_share",
-        "Free memory on device … on startup is less than desired GPU memory utilization",
-        phase=ENGINE,
+        "device_share", "Free memory on device … on startup is less than desired GPU memory utilization", phase=ENGINE
     ),
     _host(
-        "node_share",
-        "Available memory on node … on startup is less than desired CPU memory utilization",
-        phase=ENGINE,
+        "node_share", "Available memory on node … on startup is less than desired CPU memory utilization", phase=ENGINE
     ),
-    _host(
-        "node_cache",
-        "Available memory on node … allocation is less than requested memory for kv (",
-        phase=ENGINE,
-    ),
+    _host("node_cache", "Available memory on node … allocation is less than requested memory for kv (", phase=ENGINE),
     infra("profiling", "Error in memory profiling. Initial free memory", phase=ENGINE),
     _device("sampler", "CUDA out of memory occurred when warming up sampler", phase=CAPTURE),
     _device(
@@ -67,10 +59,7 @@ ENGINE_MEMORY = (
 
 MEMORY = (
     _device(
-        "nccl",
-        "Cuda failure 2 'out of memory'",
-        "Cuda failure 'out of memory'",
-        "Failed to CUDA calloc async … bytes",
+        "nccl", "Cuda failure 2 'out of memory'", "Cuda failure 'out of memory'", "Failed to CUDA calloc async … bytes"
     ),
     _device(
         "cuda",
@@ -186,27 +175,17 @@ TRAINING_SETTINGS = (
     ),
     illegal("one_generation", "GRPO requires at least 2 generations per prompt"),
     illegal(
-        "attention",
-        "FlashAttention… cannot be used",
-        "flash_attn… not installed",
-        "does not support Flash Attention",
+        "attention", "FlashAttention… cannot be used", "flash_attn… not installed", "does not support Flash Attention"
     ),
     illegal(
         "attention_device",
         "FlashAttention only supports Ampere GPUs or newer",
         "FlashAttention only support fp16 and bf16 data type",
     ),
-    illegal(
-        "no_bf16",
-        "Your setup doesn't support bf16/gpu",
-        "Type bf16 is not supported on your device",
-    ),
+    illegal("no_bf16", "Your setup doesn't support bf16/gpu", "Type bf16 is not supported on your device"),
     illegal("no_fp16", "Type fp16 is not supported on your device"),
     illegal("no_tf32", "--tf32 requires Ampere"),
-    illegal(
-        "float8_hardware",
-        "_scaled_mm is only supported on CUDA devices with compute capability",
-    ),
+    illegal("float8_hardware", "_scaled_mm is only supported on CUDA devices with compute capability"),
     illegal(
         "float8_shapes",
         "Expected both dimensions of mat2 to be divisible by 16",
@@ -250,9 +229,7 @@ TRAINING_SETTINGS = (
 OTHER = (
     _nan("sampling_nan", "probability tensor contains either `inf`, `nan`", phase=Phase.GENERATE.value),
     _nan(
-        "loss_scale",
-        "Current loss scale already at minimum - cannot decrease scale anymore",
-        phase=Phase.UPDATE.value,
+        "loss_scale", "Current loss scale already at minimum - cannot decrease scale anymore", phase=Phase.UPDATE.value
     ),
     signs_of(FailureReason.REWARD_ERROR)(
         "reward_count", "The reward function '…' returned … rewards", phase=Phase.REWARD.value

@@ -71,12 +71,7 @@ class ExportRequest:
     @property
     def sizes(self) -> dict[str, Any]:
         """As ``trial_arguments.sizes``."""
-        return {
-            "rows_per_update": self.rows_per_update,
-            "world_size": self.world_size,
-            "device": self.device,
-            "longest": self.longest,
-        }
+        return {name: getattr(self, name) for name in ("rows_per_update", "world_size", "device", "longest")}
 
 
 @dataclass(frozen=True)

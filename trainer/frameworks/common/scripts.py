@@ -32,16 +32,13 @@ def comment(text: str) -> str:
 
 def quoted(word: str) -> str:
     """Escapes a word for the shell; ``{here}`` becomes the script's own folder."""
-    ours = _OURS.match(word)
-    if ours is None:
-        return shlex.quote(word)
-    before, after = ours[1], word[ours.end() :]
-    return (shlex.quote(before) if before else "") + '"$here"' + (shlex.quote(after) if after else "")
+    parts = [shlex.quote(part) if part else "" for part in _OURS.split(word)]
+    return '"$here"'.join(parts[-2:]) or "''"
 
 
 def placed(word: str, folder: str) -> str:
     """Returns a word with ``folder`` where ``{here}`` stands for it."""
-    return _OURS.sub(lambda ours: ours[1] + folder, word)
+    return folder.join(_OURS.split(word)[-2:])
 
 
 def gpus_of(request: ExportRequest) -> list[str]:

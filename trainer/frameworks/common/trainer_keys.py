@@ -17,7 +17,6 @@ from trainer.frameworks.common.values import KnobKeyError
 DTYPES: Mapping[str, str] = {"fp32": "float32", "bf16": "bfloat16"}
 """``master_weights`` -> torch's name."""
 
-
 LEARNING: Mapping[str, Any] = {
     "epsilon": 0.2,
     "num_iterations": 1,

@@ -10,15 +10,7 @@ from typing import Any, Callable, ClassVar, Dict, List, Optional, Protocol, Sequ
 
 import torch
 
-from ...contract import (
-    CycleKind,
-    CycleRecord,
-    Peaks,
-    StartupPart,
-    StartupRecord,
-    TrialSpec,
-    WorstCaseRecord,
-)
+from ...contract import CycleKind, CycleRecord, Peaks, StartupPart, StartupRecord, TrialSpec, WorstCaseRecord
 from ...cycles import CyclePlan, Settling, assign, doubled, resample
 from ...failures import MeterError
 from ...guard import ClockGuard, ReferenceKernel, server_pid
