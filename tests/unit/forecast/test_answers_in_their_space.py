@@ -24,7 +24,7 @@ from autotune.frameworks import framework_named
 from autotune.proposals.forecasts import PeakForecast, Task, TimeForecast
 from autotune.proposals.memory import Breakdown, Moment
 from autotune.specification.build import planned
-from search_spaces.frameworks import resolved
+from search_spaces.frameworks import SHORT, resolved
 from search_spaces.knobs import KNOBS
 from search_spaces.legality.case import Case
 from search_spaces.legality.knob_rules import inactive_value_of
@@ -37,12 +37,10 @@ MODEL = architecture(PUBLISHED["Qwen2.5-7B"][0])
 FREE = frozenset(
     {"gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "zero_reduce_bucket", "logprob_rows"}
 )
-MOST_VALUES = 3
-"""Of a key, that are fixed one after the other."""
 
 
 def public_spaces() -> Iterator[tuple[str, str, int, tuple[int | None, int | None], Mapping[str, Any]]]:
-    """(Name, framework, GPUs, rows per update and completions of a prompt, knobs) of reports and of baselines."""
+    """(Name, framework, GPUs, rows per update and completions of a prompt, knobs) of reports, baselines, presets."""
     for path in sorted(CASES.glob("*.yaml")):
         report = yaml.safe_load(path.read_text(encoding="utf-8"))
         sizes = report.get("rows_per_update"), report.get("num_generations")
@@ -59,6 +57,9 @@ def public_spaces() -> Iterator[tuple[str, str, int, tuple[int | None, int | Non
     for one in PUBLISHED_BASELINES.values():
         knobs = {name: value for name, value in one.configuration.items() if not KNOBS[name].derived}
         yield one.name, one.framework, one.gpus, (one.rows_per_update, None), knobs
+    for framework, (preset, gpus) in itertools.product(SHORT, (("single-gpu", 1), ("node-8gpu", 8))):
+        space, _ = planned(SearchSpace.load(preset), framework_named(resolved(framework)))
+        yield f"{preset}-{framework}", framework, gpus, (None, None), space.as_json()["knobs"]
 
 
 SPACES = {name: rest for name, *rest in public_spaces()}
@@ -141,7 +142,7 @@ def narrowed(knobs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield {**knobs, **{n: v for n, v in between.items() if n in FREE}}
     yield from ({**knobs, name: values} for name, values in between.items() if name in FREE)
     for name, listed in knobs.items():
-        values = listed[:MOST_VALUES] if isinstance(listed, list) else [listed]
+        values = listed if isinstance(listed, list) else [listed]
         yield from ({**knobs, name: value} for value in values if isinstance(listed, list))
         yield from ({name: value} for value in values if not isinstance(listed, dict))
 
