@@ -43,7 +43,8 @@ def plan_screen(plan: Plan) -> RenderableType:
         said = "what is predicted to be faster" if plan.feasible else fits
         details.add("also", said if faster else "nothing that was looked at is predicted to be faster", "bold")
     elif not plan.feasible:
-        said = f"Nothing is likely to fit; the closest is shown, which does with {first.fits:.0%}. See --need."
+        alike = " with the same numerics" if plan.permitted and plan.permitted.fits >= LIKELY else ""
+        said = f"Nothing{alike} is likely to fit; the closest is shown, which does with {first.fits:.0%}. See --need."
         details.add("result", said, "bold red")
     elif not plan.fitting:
         details.add("result", f"Nothing is sure to fit; the closest does with {first.fits:.0%}.", "bold yellow")

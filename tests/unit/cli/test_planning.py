@@ -69,6 +69,9 @@ def test_where_nothing_fits_the_exit_code_says_so(model: Path) -> None:
     found = run("--model", "config.json", "--gpu", "l4", "--space", "space.yaml")
     assert found.exit_code == 3, "16 bytes for each of 1.5B parameters are more than 24 GB"
     assert "Nothing is likely to fit" in " ".join(found.stdout.split())
+    with_fewer_bits = run("--model", "config.json", "--gpu", "l4")
+    assert with_fewer_bits.exit_code == 3
+    assert "Nothing with the same numerics is likely to fit" in " ".join(with_fewer_bits.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,9 @@ MODEL = architecture(PUBLISHED["Qwen2.5-7B"][0])
 FREE = frozenset(
     {"gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "zero_reduce_bucket", "logprob_rows"}
 )
+
+MOST_COMBINATIONS = 1_000_000
+"""Of a space that is narrowed whole, too; of a preset each value is asked for alone."""
 
 
 def public_spaces() -> Iterator[tuple[str, str, int, tuple[int | None, int | None], Mapping[str, Any]]]:
@@ -137,13 +141,14 @@ def outside(question: Question, knobs: Mapping[str, Any], found: Configuration) 
 def narrowed(knobs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The space, and the space with each key at each of its values, or between two of which none need be usual."""
     yield knobs
+    large = math.prod(len(v) for v in knobs.values() if isinstance(v, list)) > MOST_COMBINATIONS
     numbers = {n: v for n, v in knobs.items() if isinstance(v, int | float) and not isinstance(v, bool) and v > 0}
     between = {n: [v, round(0.9 * v, 3) if isinstance(v, float) else 2 * v] for n, v in numbers.items()}
     yield {**knobs, **{n: v for n, v in between.items() if n in FREE}}
     yield from ({**knobs, name: values} for name, values in between.items() if name in FREE)
     for name, listed in knobs.items():
         values = listed if isinstance(listed, list) else [listed]
-        yield from ({**knobs, name: value} for value in values if isinstance(listed, list))
+        yield from ({**knobs, name: value} for value in values if isinstance(listed, list) and not large)
         yield from ({name: value} for value in values if not isinstance(listed, dict))
 
 
