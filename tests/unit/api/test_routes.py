@@ -86,12 +86,7 @@ def test_a_study_without_a_success_answers_null(reader: Reader, settings: Settin
 def test_the_status_has_budget_spending_and_what_runs(reader: Reader, study: Study) -> None:
     document = reader.json("/api/v1/studies/1")
     assert document["spent"]["wall_seconds"] == 95.0
-    assert document["budget"] == {
-        "wall_seconds": 600.0,
-        "max_trials": 9,
-        "gpu_hours": None,
-        "trials_at_once": 1,
-    }
+    assert document["budget"] == {"wall_seconds": 600.0, "max_trials": 9, "gpu_hours": None, "trials_at_once": 1}
     assert [one["number"] for one in document["running"]] == [3]
     assert [(p["state"], p["trial"]) for p in document["places"]] == [("running", 3)]
     assert document["counts"]["failures"] == {"OOM": 1}

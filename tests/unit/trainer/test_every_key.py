@@ -64,11 +64,7 @@ def other_than(field: Field) -> Any:
     number = field.default + 1 if isinstance(field.default, int) else 1
     for kind in ("bool", "int", "float"):
         if kind in field.kinds:
-            return {
-                "bool": field.default is not True,
-                "int": number,
-                "float": 0.5,
-            }[kind]
+            return {"bool": field.default is not True, "int": number, "float": 0.5}[kind]
     inner = next((kind for kind in sorted(field.kinds) if kind.startswith("list")), None)
     if inner is not None and "str" not in field.kinds:
         return {"list[float]": [1.0], "list[int]": [7], "list[dict]": [{"path": "a"}]}.get(inner, ["a"])
