@@ -113,7 +113,7 @@ def doctor(options: DoctorOptions) -> None:
     findings = [*_places(settings_for(options.home)), *_machine(), *_training(python, wanted, environment)]
     findings += _there(options.framework, options.gpus)
     if asked is not None:
-        keys = {} if wanted is None else _keys(options.config, options.framework)
+        keys = {} if wanted is None or options.config is None else _keys(options.config, options.framework)
         findings += [*check_trackers(python, keys), *check_config(asked, wiring.config_faults)]
     _show(findings, [finding for finding in findings if finding.name != CONFIG], options.as_json)
 

@@ -147,7 +147,7 @@ def narrowed(knobs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield {**knobs, **{n: v for n, v in between.items() if n in FREE}}
     yield from ({**knobs, name: values} for name, values in between.items() if name in FREE)
     for name, listed in knobs.items():
-        values = listed if isinstance(listed, list) else [listed]
+        values = [value for value in (listed if isinstance(listed, list) else [listed]) if value != "unset"]
         yield from ({**knobs, name: value} for value in values if isinstance(listed, list) and not large)
         yield from ({name: value} for value in values if not isinstance(listed, dict))
 

@@ -99,6 +99,13 @@ def test_an_unknown_exception_is_looked_up_in_the_frameworks_strings() -> None:
     assert got.suggestion == "less of device memory"
 
 
+@pytest.mark.parametrize(("cycle", "blamed"), [(-1, "the model's weights"), (0, "the model's weights"), (3, "lower")])
+def test_a_nan_before_any_update_is_not_the_learning_rates(cycle: int, blamed: str) -> None:
+    report = Result(False, FailureReason.NAN, Phase.GENERATE, None, "probabilities are nan")
+    ending = Ending(exit_code=1, seconds=1.0, phase=CurrentPhase("generate", cycle, "recorded"), result=report)
+    assert blamed in outcome_of(ending, TrlFramework(), "").suggestion
+
+
 @pytest.mark.parametrize(
     ("code", "words"), [(-11, "SIGSEGV"), (-200, "signal 200"), (3, "exit code 3"), (None, "could not be")]
 )

@@ -176,6 +176,13 @@ def test_a_sound_configuration_has_no_fault() -> None:
     assert read_whole(request(text), asked, machine("trl"), "", lambda _: None).rows_per_update == 4
 
 
+def test_a_precision_that_follows_from_another_argument_is_told_at_its_line() -> None:
+    text = SWIFT.replace("torch_dtype bfloat16", "torch_dtype float32").replace("--num_infer_worker 4", "")
+    cpu = Resources(gpus=0, cpu_cores=8, device="cpu", framework="ms_swift")
+    sentences = faults_of(request(text, "run.sh", "ms_swift"), Asked(), cpu).sentences
+    assert any(one.startswith("run.sh, line 2: precision fp16 needs a GPU") for one in sentences)
+
+
 def test_a_model_folder_needs_its_weights_where_a_study_would_run(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     text = TRL.replace("num_generations: 8", "num_generations: 4").replace("organisation/model", str(tmp_path))

@@ -238,11 +238,7 @@ def test_a_sleeping_engine_is_woken_into_what_torch_gave_back(generation: Module
         reset_prefix_cache=lambda: done.append("reset prefixes"),
     )
     generated = SimpleNamespace(
-        mode="colocate",
-        enable_sleep_mode=sleeps,
-        _llm_weights_sleeping=sleeps,
-        llm=made,
-        _iter_named_params=weights,
+        mode="colocate", enable_sleep_mode=sleeps, _llm_weights_sleeping=sleeps, llm=made, _iter_named_params=weights
     )
     engine.sync_by_reload(generated)
     assert done[-2:] == ["reload ['weight']", "reset prefixes"]

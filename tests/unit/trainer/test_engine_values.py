@@ -43,11 +43,7 @@ def test_an_engine_that_took_everything_is_not_spoken_of() -> None:
 
 def test_what_it_changed_is_told() -> None:
     changed = llm(cuda_graph_max_batch=16, prefix_caching=False, enforce_eager=True)
-    assert has_otherwise(changed, SEAMS) == {
-        "cuda_graph_max_batch": 16,
-        "prefix_caching": False,
-        "enforce_eager": True,
-    }
+    assert has_otherwise(changed, SEAMS) == {"cuda_graph_max_batch": 16, "prefix_caching": False, "enforce_eager": True}
 
 
 def test_only_what_was_asked_for_is_compared() -> None:

@@ -47,11 +47,7 @@ def wanted(configuration: dict[str, KnobValue] | Configuration, processes: int =
 def read_again(made: Export) -> Imported:
     files = {"deepspeed_config_file": made.files[DEEPSPEED]} if DEEPSPEED in made.files else {}
     return import_config(
-        made.files[RECIPE],
-        RECIPE,
-        files=files,
-        accelerate=made.files[ACCELERATE],
-        server=made.files.get(SERVER, ""),
+        made.files[RECIPE], RECIPE, files=files, accelerate=made.files[ACCELERATE], server=made.files.get(SERVER, "")
     )
 
 

@@ -347,6 +347,8 @@ class _Run(Reading):
         """Yields (argument, or argument.inner key; its line)."""
         for key, own in self.found.arguments.items():
             yield key, own.line
+            if key == "torch_dtype" and self.found.arguments.keys().isdisjoint(("bf16", "fp16")):
+                yield "precision", own.line  # which follows from it
             yield from ((f"{key}.{inner}", line) for inner, line in own.inner.items())
 
 

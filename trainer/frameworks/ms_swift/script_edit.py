@@ -54,11 +54,8 @@ def edited_script(request: ExportRequest, plugin: Plugin) -> str:
 
 def _path_line(request: ExportRequest) -> str:
     """Returns the line that puts the measured interpreter's ``swift`` first in PATH; empty without an interpreter."""
-    return (
-        ""
-        if "/" not in request.python
-        else f'export PATH={shlex.quote(str(PurePosixPath(request.python).parent))}:"$PATH"'
-    )
+    folder = shlex.quote(str(PurePosixPath(request.python).parent))
+    return f'export PATH={folder}:"$PATH"' if "/" in request.python else ""
 
 
 def _removed(source: bytes, there: Argument) -> Piece:
