@@ -8,7 +8,6 @@ from tests.unit.cli.conftest import Run
 
 def test_a_file_and_its_plot(autotune: Run, study: Study, tmp_path: Path) -> None:
     target = tmp_path / "out" / "my report.md"
-    target.parent.mkdir()
     code, out, err = autotune("report", "-o", str(target))
     assert (code, err) == (0, "")
     assert out == f"{target}\n"
