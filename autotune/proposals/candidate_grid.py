@@ -14,8 +14,11 @@ from autotune.domain import Configuration
 from autotune.proposals.costs import RestartTable
 from autotune.proposals.dominance import STEPS, Region, coordinate
 from search_spaces.configuration import KnobValue, column
+from search_spaces.knobs import KNOBS
 from search_spaces.native import UNSET
 
+OF_ENGINE = frozenset({"rollout_engine", *(k.name for k in KNOBS.values() if "rollout_engine" in k.needs)})
+"""Knobs that an engine is built from."""
 Mask = NDArray[np.bool_]
 Point = tuple[int, ...]
 
@@ -137,14 +140,17 @@ class CandidateGrid:
         return self._restarts[framework].since(last)
 
     def suspicion(self, failed: Iterable[Configuration], held: Sequence[Configuration]) -> NDArray[np.int64]:
-        """Counts the failures that each candidate's values were part of and that no configuration disproves."""
+        """Counts the failures that each candidate's values, or all settings of its engine, were part of and that no
+        configuration disproves."""
         found = np.zeros(len(self.candidates), dtype=np.int64)
+        engine = [axis for axis, d in enumerate(self.dimensions) if d.name in OF_ENGINE]
+        groups = [[axis] for axis in range(len(self.dimensions))] + [engine] * bool(engine)
         failed = tuple(failed)
         proven = self._placed(held if failed else ())
         for point in self._placed(failed):
-            for axis, place in enumerate(point.tolist()):
-                if place not in proven[:, axis]:
-                    found += self._columns[axis] == place
+            for axes in groups:
+                if not np.all(proven[:, axes] == point[axes], axis=1).any():
+                    found += np.all(self._points[:, axes] == point[axes], axis=1)
         return found
 
     def _column(self, name: str, configurations: Iterable[Configuration]) -> list[KnobValue | None]:

@@ -1,8 +1,8 @@
-"""Steps: configurations that differ from the best one in a single knob, and which of them were made. Pure. The base of
-the next step is the configuration that last improved on the one before it."""
+"""Steps: configurations that differ from the fastest one in a single knob, and which of them were made. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,8 +11,6 @@ from autotune.proposals.candidate_grid import CandidateGrid, Dimension, Mask, Po
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Knob
 
-PAYS = 0.03
-"""In log tokens/hour: a step that gained no more may be noise, and the base stays."""
 NO_STAKE = 0.02
 """A knob that acts on no more than this share of a cycle cannot pay."""
 ROWS = "micro_batch_size"
@@ -50,24 +48,18 @@ def progress(dimensions: Sequence[Dimension], seen: Sequence[tuple[Point, float 
     """Reads the progress of trials, in their order; ``None`` before anything held. ``seen``: point and log
     tokens/hour, ``None`` if it failed or was stopped early."""
     base: Point | None = None
-    at, best = 0, 0.0
+    at, best = 0, -math.inf
     tried: set[Place] = set()
     names = [d.name for d in dimensions]
     for place, (point, value) in enumerate(seen):
-        if base is None:
-            if value is not None:
-                base, at, best = point, place, value
-            continue
-        changed = [(n, old, new) for n, old, new in zip(names, base, point, strict=True) if old != new]
+        pays = value is not None and value > best
+        here = zip(names, base or point, point, strict=True)
+        changed = [(name, old, new) for name, old, new in here if old != new]
         moved = _leading([name for name, _, _ in changed])
-        pays = value is not None and value > best + PAYS
-        single = len(moved) == 1 or (len(moved) == 2 and ROWS in moved)
-        if single:
+        if len(moved) == 1 or (len(moved) == 2 and ROWS in moved):
             knob = next(name for name in moved if name != ROWS or len(moved) == 1)
-            tried.update(
-                (name, place) for name, old, new in changed if name == knob for place in ((old, new)[not pays :])
-            )
-        if pays and value is not None:
+            tried.update((name, to) for name, old, new in changed if name == knob for to in ((old, new)[not pays :]))
+        if value is not None and pays:
             base, at, best = point, place, value
     return None if base is None else Progress(base, at, frozenset(tried))
 

@@ -27,7 +27,8 @@ WORKER = 0.3e9
 """PSS of a process that loads data or computes rewards."""
 GPU_SLACK, CPU_SLACK, KEPT = 0.08, 0.05, 0.1
 """Share of transient memory that CUDA's allocator has reserved beyond it, half with expandable segments; of states that
-gaps of a CPU's heap add; of transient memory that an allocator keeps beside the peak when told to keep all."""
+gaps of a CPU's heap add; of transient memory that an allocator keeps beside the peak when told to keep all, half more
+in huge pages."""
 
 
 def pools(task: Task) -> tuple[Pool, ...]:
@@ -78,5 +79,5 @@ def _add_processes(s: Settings, ledger: Ledger) -> None:
         gaps = GPU_SLACK * (1.0 - 0.5 * c.number("expandable_segments"))
         ledger.own[:, :, PLACE[Part.ALLOCATOR]] = transient * gaps[:, None]
     else:
-        kept = KEPT * c.has("host_allocator", "keep") * transient.max(axis=1)
+        kept = KEPT * c.level("host_allocator", {"keep": 1.0, "keep_huge_pages": 1.5}, 0.0) * transient.max(axis=1)
         ledger.own[:, :, PLACE[Part.ALLOCATOR]] = CPU_SLACK * states + kept[:, None]

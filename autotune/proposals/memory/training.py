@@ -32,6 +32,8 @@ WRITTEN_SCORES_BYTES = 6.0
 """Bytes of an attention weight kept for the backward pass: before and after softmax, and for the product."""
 MOVED = 0.85
 """Share of activations that ``activation_offload`` moves to the host, and of logits that a fused loss spares."""
+FUSED_KERNELS = 0.15
+"""Share of a layer's saved activations that fused norms and MLPs spare."""
 EARLY = 0.25
 """Share of the gradients that coexists with the activations where no micro-batch went before."""
 LIVE = 5e8
@@ -191,7 +193,8 @@ def _layer_bytes(s: Settings) -> Column:
     """Returns bytes of activations per token and hidden unit that PyTorch saves of one layer: two norms in fp32 with
     input and output, five units of attention, four of the MLP's own width."""
     inner = 4.0 * s.size.inner / s.size.width
-    return np.where(s.low > 0, np.where(s.wide > 0, 30.0, 26.0) + 2.0 * inner, 4.0 * (10.0 + inner))
+    whole = np.where(s.low > 0, np.where(s.wide > 0, 30.0, 26.0) + 2.0 * inner, 4.0 * (10.0 + inner))
+    return whole * (1.0 - FUSED_KERNELS * s.columns.number("hub_kernels"))
 
 
 def _logits(s: Settings, tokens: Column, *, backward: bool) -> Column:

@@ -42,10 +42,10 @@ USED: Mapping[str, tuple[str, ...]] = {
         *(*BATCH, *ENGINE, *SHARING, "sequences", "graphs", "compiled", "cache_bytes", "prefix", "group"),
         *("master_bytes", "kind", "continuous"),
     ),
-    Phase.LOGPROB.value: (*BATCH, *SHARING, "logprob_passes", "logprob_rows", "kind", "packed", "together"),
+    Phase.LOGPROB.value: (*BATCH, *SHARING, "logprob_passes", "logprob_rows", "kind", "packed", "together", "tile"),
     Phase.UPDATE.value: (
         *(*BATCH, *SHARING, "master_bytes", "kind", "checkpointing", "state_bytes", "host_bytes", "trainable"),
-        *("packed", "together"),
+        *("packed", "together", "tile"),
     ),
     Phase.SYNC.value: (*BATCH, *ENGINE, *SHARING, "master_bytes", "quantized", "sleep"),
     Phase.REWARD.value: ("rows",),
@@ -129,6 +129,7 @@ def _training(task: Task, c: Columns) -> dict[str, Column]:
         "shards": np.where((stage >= 3) | resharded, 2.0, (stage >= 1) | fsdp | megatron),
         "host_bytes": np.where(offloaded, 16.0, 0.0),
         "packed": c.has("remove_padding", True),
+        "tile": np.maximum(1.0, c.number("logprob_token_chunk", UNLIMITED)),
         "trainable": c.full(_trainable(task)),
     }
 

@@ -94,6 +94,8 @@ STEP_S = {"transformers": 1e-3, "vllm": 2e-3}
 """Host's part of a decode step: logits processors; scheduler, sampler and detokenizer."""
 LOGITS_BYTES = 16.0
 """Moved for each entry of the logits: fp32 written, read, normalised."""
+TILE_KERNELS, TILE_BYTES = 7.0, 12.0
+"""Launches for each tile of logits and pass; moved for each weight of the LM head by a tile's part of its gradient."""
 SAMPLED_BYTES = 24.0
 """The same of a decode step, with its random numbers."""
 SYNC_PARTS, SYNC_PART_S = 10.0, 1e-4
@@ -242,9 +244,12 @@ def _passes(
     read = count * k / 2.0 * world.weights * _forward_bytes(facts)
     logits = tokens * world.size.vocabulary * LOGITS_BYTES * k / 2.0
     memory, kernel = _memory(facts, world), OF_MODEL * world.hardware.kernel_s
+    # Every tile goes through the whole LM head, which no pass computes again; the first one's is read anyhow.
+    further, uses = count * (np.ceil(tokens / count / facts["tile"]) - 1.0), np.minimum(k / 2.0, 3.0)
+    logits += further * world.size.embedding * (uses * _forward_bytes(facts) + TILE_BYTES * (k > 2.0))
     kept = (facts["zero"] >= 3) & (world.weights <= KEPT)
     gathers = np.where((k > 2.0) & ~kept, 2.0, 1.0) * count * _gathered(facts, world)
-    device = {"compute": multiplied + read / memory, "logits": logits / memory}
+    device = {"compute": multiplied + read / memory, "logits": logits / memory + further * uses * TILE_KERNELS * kernel}
     launch = count * k / 2.0 * TRAINING_KERNELS * world.size.layers * kernel
     # A CPU launches what it computes itself.
     found = {**device, "calls" if world.hardware.shared else "launch": launch, "gathers": SEEN * gathers}

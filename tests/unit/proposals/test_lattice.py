@@ -98,3 +98,15 @@ def test_a_knob_that_may_be_left_to_the_framework_has_a_place_for_that() -> None
     assert grid.point(anchor) is not None
     plain = CandidateGrid(several[1:3], ("max_num_seqs",), (), ["max_num_seqs"])
     assert plain.dimensions[0].ordered, "as ever where all set it"
+
+
+def test_all_settings_of_an_engine_that_crashed_are_suspected_together() -> None:
+    engines = [("transformers", 0.3), ("vllm", 0.3), ("vllm", 0.5)]
+    made = [
+        Configuration({"rollout_engine": engine, "gpu_memory_utilization": share, "micro_batch_size": rows})
+        for engine, share in engines
+        for rows in (1, 2)
+    ]
+    grid = CandidateGrid(made, ("rollout_engine", "gpu_memory_utilization", "micro_batch_size"), ())
+    assert grid.suspicion([made[2]], made[:2]).tolist() == [0, 0, 2, 2, 1, 1]
+    assert not grid.suspicion([made[2]], [*made[:2], made[3]]).any(), "another run of that engine held"

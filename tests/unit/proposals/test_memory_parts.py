@@ -176,8 +176,17 @@ def test_activations_are_what_a_layer_saves() -> None:
     assert part(gpu, Part.ACTIVATIONS, **found, master_weights="bf16") < part(gpu, Part.ACTIVATIONS, **found, **fp32)
     kept = part(gpu, Part.ACTIVATIONS, micro_batch_size=8, gradient_checkpointing=True, **fp32)
     assert kept < 0.15 * part(gpu, Part.ACTIVATIONS, **found, **fp32)
+    assert part(gpu, Part.ACTIVATIONS, **found, **fp32, hub_kernels=True) < 0.9 * part(
+        gpu, Part.ACTIVATIONS, **found, **fp32
+    )
     experts = replace(half, parameters=30 * half.parameters)
     assert dimensions(experts).inner == 8 * 896, "of whose experts a token meets few"
+
+
+def test_memory_that_a_cpus_allocator_keeps_is_there_beside_the_peak() -> None:
+    cpu = Task(Resources(host_memory=16 * GIB, model=LARGE), 16, 96, 32)
+    kept = [part(cpu, Part.ALLOCATOR, host_allocator=how) for how in ("default", "keep", "keep_huge_pages")]
+    assert kept[0] < kept[1] < kept[2]
 
 
 def test_code_compiled_for_an_engine_on_a_cpu_is_held_beside_it() -> None:

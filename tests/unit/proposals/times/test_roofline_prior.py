@@ -137,6 +137,7 @@ def test_each_knob_moves_its_own_phases() -> None:
     split = seconds(plain(steps_per_generation=1))
     assert split["generate"] > base["generate"], "eight generations of one row each"
     assert base["update"] > seconds(plain(optimizer="adamw_8bit"))["update"]
+    assert base["update"] < seconds(plain(logprob_token_chunk=16))["update"], "tiles of few tokens read the head often"
 
 
 def test_a_split_of_gpus_gives_the_engine_its_own() -> None:
