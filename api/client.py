@@ -148,10 +148,10 @@ class Client:
         """Returns the first page of matches for ``model=``, ``params_b=``, ``gpu=``, ``gpus=``, ``framework=`` ..."""
         return self._get(Matches, "/recommendations", question)
 
-    def ask(self, study: int, action: str, trial: int | None = None) -> Requested:
-        """Asks the tuner to ``pause``, ``resume``, ``stop``, ``cancel`` or ``retry``; needs ``--allow-control``."""
-        body = {"action": action} | ({} if trial is None else {"trial": trial})
-        answer = self.raw(f"/studies/{study}/requests", body=json.dumps(body).encode())
+    def ask(self, study: int, action: str, **more: float) -> Requested:
+        """Asks the tuner to ``pause``, ``resume``, ``stop``, ``cancel``, ``retry`` (``trial=7``) or ``extend``
+        (``wall_seconds=600``, ``trials=``, ``gpu_hours=``); needs ``--allow-control``."""
+        answer = self.raw(f"/studies/{study}/requests", body=json.dumps({"action": action, **more}).encode())
         return Requested.model_validate_json(answer)
 
     def raw(

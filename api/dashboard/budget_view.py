@@ -24,6 +24,14 @@ class Limit:
     first: bool
     """True for the limit with the largest used share, which will end the study."""
 
+    @property
+    def extension(self) -> tuple[str, tuple[tuple[int, str], ...]]:
+        """The name of this limit in a request to extend it, and amounts to choose from, with words."""
+        return {
+            "time": ("wall_seconds", ((600, "10 min"), (3600, "1 h"), (14400, "4 h"), (43200, "12 h"))),
+            "GPU-hours": ("gpu_hours", ((1, "1"), (4, "4"), (16, "16"), (64, "64"))),
+        }.get(self.name, ("trials", ((5, "5"), (20, "20"), (80, "80"))))
+
 
 @dataclass(frozen=True)
 class BudgetView:
@@ -62,11 +70,13 @@ def budget_view(reading: StudyReading) -> BudgetView:
 
 def go_on_command(reading: StudyReading, command: str) -> str:
     """Returns the command that continues a study, from the one that began its last run: twice the budget if the study
-    has ended, else the same."""
+    has ended, else the same, extensions included."""
     wall_s = reading.limits.wall_s
-    if reading.study.status is not StudyStatus.DONE or not wall_s:
+    if not wall_s or " " not in command:
         return command if " " in command else ""
-    return re.sub(r" --budget[= ]\S+", "", command) + f" --budget {math.ceil(wall_s / 30.0)}m" if command else ""
+    seconds = math.ceil(2 * wall_s if reading.study.status is StudyStatus.DONE else wall_s)
+    budget = f"{seconds}s" if seconds % 60 else f"{seconds // 60}m"
+    return re.sub(r" --budget[= ]\S+", "", command) + f" --budget {budget}"
 
 
 def _ends(reading: StudyReading, furthest: str | None, share: float) -> str:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Self
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse
-from pydantic import Field
+from pydantic import Field, model_validator
 from starlette.exceptions import HTTPException
 
+from api.cache import StudyCache
 from api.deps import LARGEST_ID, HubDep, Parameters, StudiesDep, StudyId
-from api.errors import problem
 from api.paging import next_link
 from api.responses import JSON, conditional, dumps
 from api.schemas.events import STREAM, Events, Requested
@@ -25,12 +25,13 @@ from api.schemas.examples import example
 from api.schemas.problems import described, problems
 from autotune.documents.study import event_json, plain
 from autotune.domain import Event
-from autotune.ports import Store
 from autotune.study.control import Action
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["events"])
 control = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["control"])
 
+LONGEST_S = 365 * 86_400.0
+"""Most seconds, and GPU-hours, that one request adds."""
 UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Headers that make proxies pass a stream on at once."""
 
@@ -102,9 +103,26 @@ class Asking(Parameters):
 
     action: Action = Field(
         description="`pause`: no new trial; `resume`; `stop`: finish the running trial and recommend; `cancel`: end "
-        "now, keeping what was measured; `retry`: run the configuration of `trial` again."
+        "now, keeping what was measured; `retry`: run the configuration of `trial` again; `extend`: add to the budget."
     )
     trial: int | None = Field(None, ge=0, le=LARGEST_ID, strict=True, description="Number of the trial to retry.")
+    wall_seconds: float | None = Field(None, gt=0, le=LONGEST_S, description="Wall seconds that `extend` adds.")
+    trials: int | None = Field(None, gt=0, le=LARGEST_ID, description="Trials that `extend` adds.")
+    gpu_hours: float | None = Field(None, gt=0, le=LONGEST_S, description="GPU-hours that `extend` adds.")
+
+    @property
+    def more(self) -> dict[str, float]:
+        """What to add to the limits of a budget, by their names there."""
+        limits = {"wall_s": self.wall_seconds, "max_trials": self.trials, "gpu_hours": self.gpu_hours}
+        return {name: more for name, more in limits.items() if more is not None}
+
+    @model_validator(mode="after")
+    def _has_its_own(self) -> Self:
+        if (self.action is Action.RETRY) is (self.trial is None):
+            raise ValueError("`trial` goes with `retry`, and with nothing else")
+        if (self.action is Action.EXTEND) is not bool(self.more):
+            raise ValueError("`wall_seconds`, `trials` and `gpu_hours` go with `extend`, and with nothing else")
+        return self
 
 
 async def allowed(request: Request) -> None:
@@ -129,19 +147,20 @@ def ask_tuner(studies: StudiesDep, study_id: StudyId, asking: Asking) -> Respons
 
     The request is stored as an event of the study, with its time and origin.
     """
-    if (asking.action is Action.RETRY) is (asking.trial is None):
-        need: dict[str, Any] = {"field": "body.trial", "message": "goes with `retry`, and with nothing else"}
-        return problem(422, f"{need['field']}: {need['message']}", errors=[need])
-    event = send_request(studies.store(study_id), study_id, asking.action, asking.trial)
-    return Response(dumps({"event": event_json(event)}), 202, media_type=JSON)
+    return Response(dumps({"event": event_json(send_request(studies, study_id, asking))}), 202, media_type=JSON)
 
 
-def send_request(store: Store, study_id: int, action: Action, trial: int | None = None) -> Event:
+def send_request(studies: StudyCache, study_id: int, asking: Asking) -> Event:
     """Stores a request to the tuner of a study. Raises ``HTTPException`` (409) if it cannot be met."""
+    store, action, trial, more = studies.store(study_id), asking.action, asking.trial, asking.more
     if trial is not None and not store.trial(study_id, trial).state.is_finished:
         raise HTTPException(409, f"trial {trial} has not ended; only a finished trial can be run again")
     if not store.is_locked(study_id):  # a lock ends with its tuner, even one that was killed
         raise HTTPException(409, f"no tuner runs study {study_id}; `autotune start` and `autotune retry` do")
+    limits = studies.snapshot(study_id).limits
+    if unlimited := [name for name in more if getattr(limits, name) is None]:
+        raise HTTPException(409, f"study {study_id} has no limit of {unlimited[0]}, so there is none to extend")
     about = f" trial {trial}" if trial is not None else ""
     message = f"{action.value}{about} was asked for through the API"
-    return store.add_event(study_id, Event(action.event_kind, message, {"by": "api"}, trial=trial, at=time.time()))
+    data = {"by": "api", **({"more": more} if more else {})}
+    return store.add_event(study_id, Event(action.event_kind, message, data, trial=trial, at=time.time()))

@@ -15,20 +15,20 @@ from starlette.exceptions import HTTPException
 from api.annotations import annotate, annotations_of
 from api.cache import StudyCache, progress
 from api.dashboard import asset_names
+from api.dashboard.compare_view import compare_studies_view, numbers_of
 from api.dashboard.filters import TrialFilter, trials_page
 from api.dashboard.render import render
 from api.dashboard.study_view import study_charts, study_view
 from api.dashboard.timeline import MOST_TRIALS
 from api.deps import StudiesDep, StudyId
 from api.responses import HTML, conditional
-from api.routes.events import send_request
+from api.routes.events import Asking, send_request
 from api.trials_csv import trials_csv
 from autotune.charts.assets import STYLE
 from autotune.charts.chart import Chart
 from autotune.domain.places import place_of
 from autotune.errors import NotFoundError
 from autotune.recommendation.reading import last_event
-from autotune.study.control import Action
 from autotune.wording.text import clean
 
 router = APIRouter(include_in_schema=False)
@@ -49,6 +49,17 @@ def all_studies(request: Request, studies: StudiesDep) -> Response:
         return render("studies.html", studies=found, hidden=len(every) - len(found))
 
     return conditional(request, studies.cached(key, build), HTML)
+
+
+@router.get("/compare")
+def compare_two(request: Request, studies: StudiesDep) -> Response:
+    """Compares the answers of two studies, named as ``?study=3&study=7``."""
+    numbers = numbers_of(request.query_params.multi_items(), "study")
+    pair = [studies.snapshot(number) for number in numbers]
+    body = studies.cached(
+        ("compare", *map(progress, pair)), lambda: render("compare.html", view=compare_studies_view(pair))
+    )
+    return conditional(request, body, HTML)
 
 
 @router.get("/studies/{study_id}")
@@ -97,13 +108,14 @@ async def control(request: Request, studies: StudiesDep, study_id: StudyId) -> R
         raise HTTPException(403, "this server only reads; `autotune serve --allow-control` with a token does more")
     given = {n: values[-1] for n, values in parse_qs((await request.body()).decode("utf-8", "replace")).items()}
     trial = int(given["trial"]) if given.get("trial", "").isdecimal() and len(given["trial"]) < 10 else None
-    action = given.get("action", "")
-    if action == "annotate":
+    if given.get("action") == "annotate":
         await run_sync(annotate, studies, study_id, trial, given.get("note", ""), given.get("tags", ""))
-    elif action in set(Action) and (action == Action.RETRY) is (trial is not None):
-        await run_sync(lambda: send_request(studies.store(study_id), study_id, Action(action), trial))
     else:
-        raise HTTPException(400, "there is no such action")
+        try:
+            asking = Asking.model_validate({**given, "trial": trial})
+        except ValueError:
+            raise HTTPException(400, "there is no such action") from None
+        await run_sync(send_request, studies, study_id, asking)
     back = f"/studies/{study_id}" if trial is None else f"/studies/{study_id}/trials/{trial}"
     return Response(status_code=303, headers={"Location": back})
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path, Request, Response
 from api.annotations import annotations_of
 from api.cache import StudyCache, progress, settled
 from api.dashboard.answer_view import answer_page
-from api.dashboard.compare_view import compare_view, trial_numbers
+from api.dashboard.compare_view import compare_view, numbers_of
 from api.dashboard.copies import archive, archive_name
 from api.dashboard.render import render
 from api.dashboard.trial_view import trial_view
@@ -102,7 +102,7 @@ def one_trial(
 def compare(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Compares two to six trials, named as ``?trial=3&trial=7``."""
     found = studies.snapshot(study_id)
-    numbers = trial_numbers(request.query_params.multi_items())
+    numbers = numbers_of(request.query_params.multi_items())
     key = ("compare", progress(found), numbers)
     body = studies.cached(key, lambda: render("compare.html", view=compare_view(found, numbers)))
     return conditional(request, body, HTML)

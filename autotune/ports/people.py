@@ -35,8 +35,8 @@ class Requests(Port):
     def hold(self) -> float:
         """Waits while the study is paused. Returns the seconds waited."""
 
-    def retries(self) -> tuple[int, ...]:
-        """Returns the numbers of trials whose configurations are to run again; each request is returned once."""
+    def todo(self) -> tuple[Event, ...]:
+        """Returns the requests to run a trial again and to extend the budget, each once."""
 
 
 class Observer(Port):

@@ -101,6 +101,9 @@ def last_run(store: Store, study: Study, trials: Sequence[Trial]) -> LastRun:
     """Reads the tuner's last run: its limits, the GPUs it has avoided since, and its places."""
     began = last_event(store, study, "session_started")
     data: Mapping[str, Any] = {} if began is None else began.data
+    extended = last_event(store, study, "budget_extended")
+    if began is not None and extended is not None and extended.id > began.id:
+        data = {**data, **extended.data}
     given = {name: data.get(name) for name in ("wall_s", "max_trials", "gpu_hours")}
     faults = store.events(study.id, after=0 if began is None else began.id, kind="gpu_quarantined")
     alive = store.is_locked(study.id)

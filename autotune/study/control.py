@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from autotune.domain import Event, Study
+from autotune.domain import Event
 from autotune.errors import StoreError
-from autotune.ports import Clock, Requests, StopToken, Store
-from autotune.study.protocols import retry_draft
+from autotune.ports import Clock, StopToken, Store
 
 LOOK_S = 1.0
 """The database is asked at most this often."""
@@ -30,6 +29,8 @@ class Action(StrEnum):
     """End now; what was measured is kept. As Ctrl-C twice."""
     RETRY = "retry"
     """Run a trial's configuration again."""
+    EXTEND = "extend"
+    """Add to the limits of the budget."""
 
     @property
     def event_kind(self) -> str:
@@ -44,8 +45,8 @@ class PendingRequests:
     level: int = 0
     """As ``StopToken.level``."""
     paused: bool = False
-    retries: tuple[int, ...] = ()
-    """Numbers of trials to be run again, that nobody has taken up yet."""
+    todo: tuple[Event, ...] = ()
+    """Requests to run a trial again or to extend the budget, that nobody has taken up yet."""
     last: int = 0
     """Id of the last event that was looked at."""
 
@@ -62,29 +63,9 @@ def _with(pending: PendingRequests, event: Event) -> PendingRequests:
         return replace(pending, paused=event.kind == Action.PAUSE.event_kind)
     if event.kind in (Action.STOP.event_kind, Action.CANCEL.event_kind):
         return replace(pending, level=max(pending.level, 1 if event.kind == Action.STOP.event_kind else 2))
-    if event.kind == Action.RETRY.event_kind and event.trial is not None:
-        return replace(pending, retries=(*pending.retries, event.trial))
+    if event.kind == Action.EXTEND.event_kind or (event.kind == Action.RETRY.event_kind and event.trial is not None):
+        return replace(pending, todo=(*pending.todo, event))
     return pending
-
-
-def take_up(requests: Requests | None, store: Store, study: Study, now: Callable[[], float]) -> float:
-    """Waits while the study is paused, then queues the retries that were asked for; returns the seconds it waited,
-    which are no part of the budget."""
-    if requests is None:
-        return 0.0
-    held = requests.hold()
-    queue_retries(requests, store, study, now)
-    return held
-
-
-def queue_retries(requests: Requests, store: Store, study: Study, now: Callable[[], float]) -> int:
-    """Adds a WAITING trial for each requested retry; returns their number."""
-    numbers = requests.retries()
-    trials = store.trials(study.id) if numbers else ()
-    for number in numbers:
-        configuration = store.trial(study.id, number).configuration
-        store.add_trial(study.id, retry_draft(study, trials, configuration), now())
-    return len(numbers)
 
 
 class Control:
@@ -111,11 +92,11 @@ class Control:
             self._clock.sleep(HOLD_S)
         return self._clock.monotonic() - began
 
-    def retries(self) -> tuple[int, ...]:
-        """Returns the numbers of trials to run again, each request once."""
+    def todo(self) -> tuple[Event, ...]:
+        """Returns the requests to run a trial again or to extend the budget, each once."""
         self._look()
-        found, self._asked = self._asked.retries, replace(self._asked, retries=())
-        return found
+        todo, self._asked = self._asked.todo, replace(self._asked, todo=())
+        return todo
 
     @property
     def paused(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,11 +38,11 @@ from autotune.ports import (
 from autotune.recommendation.recommend import recommend, unconfirmed
 from autotune.study import neighbours, schedule
 from autotune.study.budget import Ledger, Spent, remaining_s
-from autotune.study.control import queue_retries, take_up
+from autotune.study.control import Action
 from autotune.study.crews import Alone, MachineFaults
 from autotune.study.judging import judge_of
 from autotune.study.neighbours import Slot
-from autotune.study.protocols import baseline_draft
+from autotune.study.protocols import baseline_draft, retry_draft
 from autotune.study.recorder import History, Recorder, store_record
 from search_spaces.knobs import moving_lengths
 from trainer.child.contract import NoteRecord
@@ -214,9 +214,8 @@ class StudyLoop:
 
     def _say_budget(self) -> None:
         """Stores the limits, for `status` in another terminal, and the command, which continues the study."""
-        limits = {name: getattr(self.budget, name) for name in ("wall_s", "max_trials", "gpu_hours", "at_once")}
         where = {"places": list(self._crew.places), "nodes": list(self._crew.nodes)}
-        self._say("session_started", "the tuner started", None, **limits, **where, command=self.command)
+        self._say("session_started", "the tuner started", None, **vars(self.budget), **where, command=self.command)
 
     def _run_trials(self, ledger: Ledger) -> str:
         while True:
@@ -248,16 +247,28 @@ class StudyLoop:
 
     def _held_back(self, ledger: Ledger) -> bool:
         """Takes up requests; returns whether nothing may start now: during a pause, or until something has changed."""
-        if not self._running:
-            ledger.leave_out(take_up(self.requests, self.store, self.study, self._clock.now))
-            return False
         if self.requests is None:
-            return self._settled
+            return self._settled and bool(self._running)
+        if not self._running:
+            ledger.leave_out(self.requests.hold())
+            self._take_up(self.requests.todo())
+            return False
         if self.requests.paused:
             self._settled = False
             return True
-        more = queue_retries(self.requests, self.store, self.study, self._clock.now)
-        return self._settled and not more
+        return not self._take_up(self.requests.todo()) and self._settled
+
+    def _take_up(self, todo: Sequence[Event]) -> bool:
+        """Queues the trials to run again and extends the budget, as requested; returns whether anything was."""
+        for event in todo:
+            if event.kind == Action.EXTEND.event_kind:
+                self.budget = self.budget.extended(event.data.get("more", {}))
+                self._say("budget_extended", "the budget was extended, as requested", None, **vars(self.budget))
+            else:
+                again = self.store.trial(self.study.id, event.trial or 0).configuration
+                draft = retry_draft(self.study, self._history.trials(), again)
+                self.store.add_trial(self.study.id, draft, self._clock.now())
+        return bool(todo)
 
     def _next(self, place: int, trials: tuple[Trial, ...], spent: Spent) -> Trial | schedule.StudyEnd | schedule.Wait:
         """Returns the trial to start in a free place: one that waits, or a new one."""

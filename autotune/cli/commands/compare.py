@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -17,24 +17,19 @@ from autotune.cli.screens.text import fit
 from autotune.documents.study import configuration_json, plain
 from autotune.domain import Gain
 from autotune.errors import UsageError
-from autotune.insights.usage import TrialUse
 from autotune.insights.usage_words import use_json
 from autotune.recommendation.comparison import ComparedSide, Comparison, compare_studies, compare_trials, verdict
+from autotune.recommendation.comparison_words import baselines_words, figure_lines
 from autotune.recommendation.reading import read_study
 from autotune.recommendation.whole_run import Estimate
-from autotune.wording.numbers import figure, known_size, percent, rate, signed_percent, tells_nothing
-from autotune.wording.sentences import PERMITTED_MARK, gain_figure
+from autotune.wording.sentences import PERMITTED_MARK
 from autotune.wording.text import clean, in_order, knob_value
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import Effect, defaults, effects_of_change
 from search_spaces.knobs.model import whole_number
-from trainer.child.contract import Phase, StartupPart
 
 VALUE_WIDTH = 21
 """Cells of each side's column."""
-
-SMALLEST = 0.05
-"""Seconds below which a change is not worth a percentage."""
 
 
 def compare(
@@ -87,68 +82,21 @@ def comparison_screen(comparison: Comparison) -> RenderableType:
         if _beyond_speed(comparison):
             parts.append(Text(f"{PERMITTED_MARK} changes numerics or the update", "dim"))
     if comparison.baselines is not None:
-        parts += [Text(), Text(_baselines(*comparison.baselines), overflow="fold")]
+        parts += [Text(), Text(baselines_words(*comparison.baselines), overflow="fold")]
     return Group(*parts)
 
 
-def _baselines(a: ComparedSide, b: ComparedSide) -> str:
-    if a.speed is None or b.speed is None:
-        return "baselines: not both measured"
-    return f"baselines: {rate(a.speed.value)} and {rate(b.speed.value)} tokens/hour"
-
-
 def _figures(a: ComparedSide, b: ComparedSide, comparison: Comparison) -> Table:
-    table = plain_table(
-        [
-            ("", "left"),
-            (fit(f"A {a.label}", VALUE_WIDTH), "right"),
-            (fit(f"B {b.label}", VALUE_WIDTH), "right"),
-            ("B over A", "right"),
-        ]
-    )
-
-    def row(name: str, here: str, there: str, change: str = "") -> None:
-        indent = "  " if name.startswith(" ") else ""
-        table.add_row(
-            Text(indent + fit(name, VALUE_WIDTH)), *(Text(fit(c, VALUE_WIDTH)) for c in (here, there, change))
+    sides = [(fit(f"{letter} {side.label}", VALUE_WIDTH), "right") for letter, side in (("A", a), ("B", b))]
+    table = plain_table([("", "left"), *sides, ("B over A", "right")])
+    for line in figure_lines((a, b), comparison.ratio):
+        indent = "  " if line.name.startswith(" ") else ""
+        cells = (
+            indent + fit(line.name, VALUE_WIDTH),
+            *(fit(cell, VALUE_WIDTH) for cell in (*line.values, line.change)),
         )
-
-    row("trials", _numbers(a), _numbers(b))
-    row("outcome", _outcome(a), _outcome(b))
-    ratio = "" if comparison.ratio is None else gain_figure(comparison.ratio)
-    row("tokens/hour", _speed(a), _speed(b), ratio)
-    row("  95 % interval", _range(a), _range(b))
-    row("cycles", _cycles(a), _cycles(b))
-    row("seconds a cycle", _seconds(a.cycle_s), _seconds(b.cycle_s), _change(a.cycle_s, b.cycle_s))
-    for name in _ordered(a.phases, b.phases, [p.value for p in Phase]):
-        here, there = a.phases.get(name), b.phases.get(name)
-        row(f"  {name}", _seconds(here), _seconds(there), _change(here, there))
-    own, other = (figure(side.cycle_tokens, "{:,.0f}") for side in (a, b))
-    row("tokens a cycle", own, other, _change(a.cycle_tokens, b.cycle_tokens))
-    row("rows per update", str(a.rows_per_update), str(b.rows_per_update))
-    row("host peak", known_size(a.host_peak), known_size(b.host_peak), _change(a.host_peak, b.host_peak))
-    if a.device_peak is not None or b.device_peak is not None:
-        row("GPU peak", known_size(a.device_peak), known_size(b.device_peak), _change(a.device_peak, b.device_peak))
-    for name, used in _uses(a, b).items():
-        row(name, *used)
-    row("start-up", _total(a.startup), _total(b.startup))
-    for name in _ordered(a.startup, b.startup, [p.value for p in StartupPart]):
-        row(f"  {name.replace('_', ' ')}", _seconds(a.startup.get(name)), _seconds(b.startup.get(name)))
+        table.add_row(*map(Text, cells))
     return table
-
-
-def _uses(a: ComparedSide, b: ComparedSide) -> dict[str, tuple[str, str]]:
-    """Returns the resource use of the two sides by name, without figures recorded on neither side."""
-    figures: dict[str, Callable[[TrialUse], str]] = {
-        "GPU busy": lambda u: percent(u.whole.gpu.busy),
-        "GPU power": lambda u: figure(u.whole.watts, "{:.0f} W"),
-        "energy of a token": lambda u: figure(u.joules_per_token, "{:.3g} J"),
-        "cores used": lambda u: figure(u.whole.cores, "{:.1f}"),
-    }
-    found = {
-        name: tuple("-" if side.use is None else words(side.use) for side in (a, b)) for name, words in figures.items()
-    }
-    return {name: (here, there) for name, (here, there) in found.items() if (here, there) != ("-", "-")}
 
 
 def _knobs(comparison: Comparison) -> Table:
@@ -174,49 +122,6 @@ def _values(side: ComparedSide, own: Mapping[str, KnobValue | None]) -> dict[str
     unset = defaults(side.framework)
     found = {name: unset.get(name) if value is None else value for name, value in own.items()}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _ordered(a: Mapping[str, float], b: Mapping[str, float], usual: list[str]) -> list[str]:
-    names = {**a, **b}
-    return [*(n for n in usual if n in names), *sorted(n for n in names if n not in usual)]
-
-
-def _numbers(side: ComparedSide) -> str:
-    return " ".join(f"#{n}" for n in side.trials) or "-"
-
-
-def _outcome(side: ComparedSide) -> str:
-    return "ok" if side.outcome == "OK" else side.outcome.partition(":")[0]
-
-
-def _speed(side: ComparedSide) -> str:
-    return "-" if side.speed is None else rate(side.speed.value)
-
-
-def _range(side: ComparedSide) -> str:
-    return (
-        "-"
-        if side.speed is None or tells_nothing(side.speed.low, side.speed.high)
-        else f"{rate(side.speed.low)} to {rate(side.speed.high)}"
-    )
-
-
-def _cycles(side: ComparedSide) -> str:
-    return f"{side.cycles} and {side.disturbed} disturbed" if side.disturbed else str(side.cycles)
-
-
-def _seconds(value: float | None) -> str:
-    return figure(value, "{:.2f} s")
-
-
-def _total(startup: Mapping[str, float]) -> str:
-    return _seconds(sum(startup.values()) if startup else None)
-
-
-def _change(here: float | None, there: float | None) -> str:
-    if not here or there is None or max(here, there) < SMALLEST:
-        return ""
-    return signed_percent(there / here - 1.0)
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:

@@ -69,6 +69,8 @@ def with_event(state: LiveState, event: Event, now: float) -> LiveState:
     if event.kind == "trial_started" and event.trial is not None and isinstance(place, str):
         at = TrialPlace(place, node=str(event.data.get("node") or "")).short
         state = replace(state, places={**state.places, event.trial: at})
+    if event.kind == "budget_extended":
+        state = replace(state, budget=Budget(**event.data))
     if event.kind == "trial_repeated":
         state = replace(state, phases={n: seen for n, seen in state.phases.items() if n != event.trial})
     if shown_by_trials(event):

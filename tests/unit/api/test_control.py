@@ -58,7 +58,16 @@ def test_a_retry_names_a_trial_that_has_ended(asked: Reader, tuner: Any) -> None
     for document in ({"action": "retry"}, {"action": "stop", "trial": 2}):
         answer = ask(asked, document)
         assert answer.status_code == 422
-        assert answer.json()["errors"][0]["field"] == "body.trial"
+        assert "`trial` goes with `retry`" in answer.json()["errors"][0]["message"]
+
+
+def test_an_extension_adds_to_limits_that_the_study_has(asked: Reader, tuner: Any) -> None:
+    answer = ask(asked, {"action": "extend", "wall_seconds": 600, "trials": 3})
+    assert answer.status_code == 202
+    assert tuner.events(1)[-1].data == {"by": "api", "more": {"wall_s": 600.0, "max_trials": 3}}
+    assert ask(asked, {"action": "extend", "gpu_hours": 1}).status_code == 409, "it has no limit of GPU-hours"
+    for document in ({"action": "extend"}, {"action": "stop", "trials": 3}, {"action": "extend", "wall_seconds": -1}):
+        assert ask(asked, document).status_code == 422
 
 
 def test_where_nobody_runs_the_study_nobody_is_asked(asked: Reader, settings: Settings) -> None:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from api.dashboard.compare_view import MOST, trial_numbers
+from api.dashboard.compare_view import MOST, numbers_of
 from api.dashboard.report_page import report_page
 from api.dashboard.study_view import study_view
 from api.dashboard.why_view import WhyQuery, settled, why_view
@@ -24,6 +24,8 @@ from autotune.charts.feasibility_map import feasibility_map, pair_of
 from autotune.domain import Study, Trial, TrialState
 from autotune.forecast import untried_pairs
 from autotune.forecast.untried_pairs import predict_pairs
+from autotune.recommendation.comparison import compare_studies, verdict
+from autotune.recommendation.comparison_words import figure_lines
 from autotune.recommendation.current import attempt_paths
 from autotune.recommendation.reading import StudyReading, read_study
 from autotune.settings import Settings
@@ -138,16 +140,33 @@ def test_only_what_differs_is_compared(reader: Reader, study: Study) -> None:
     said = words_of(reader.page("/studies/1/compare?trial=0&trial=1"))
     table = said[said.index("what differs") : said.index("knobs are the same")]
     assert "micro_batch_size 2 4" in table
+    assert "seconds a cycle 10.00 s 5.00 s -50.0 %" in table
     assert "gradient_accumulation_steps 4 2" in table
     assert "precision" not in table
     assert "outcome" not in table, "both are ok"
     assert "tokens/hour" in table
 
 
+def test_two_studies_are_compared_as_the_command_line_does(settings: Settings, reader: Reader, study: Study) -> None:
+    other = whole_study(settings, "second", memory_limit=None)
+    said = words_of(reader.page(f"/compare?study={study.id}&study={other.id}"))
+    readings = [reader.cache.snapshot(number) for number in (study.id, other.id)]
+    found = compare_studies(*readings)
+    assert f"{verdict(found)}." in said
+    assert all(line in said for line in found.differs)
+    assert said.index("Not only knobs differ") < said.index("what differs")
+    for line in figure_lines((found.a, found.b), found.ratio):
+        if len(set(line.values)) > 1:
+            assert " ".join(f"{line.name.strip()} {' '.join(line.values)} {line.change}".split()) in said
+    assert reader.page("/").count('name="study"') == 2
+    assert "Choose two studies" in reader.page(f"/compare?study={study.id}")
+    assert reader.ask("/compare?study=1&study=99").status_code == 404
+
+
 def test_numbers_that_are_none_are_left_out() -> None:
     query = [("trial", v) for v in ("1", "1", "x", "-2", "²", "9" * 40, "3")] + [("other", "4")]
-    assert trial_numbers(query) == (1, 3)
-    assert len(trial_numbers([("trial", str(n)) for n in range(50)])) == MOST + 1
+    assert numbers_of(query) == (1, 3)
+    assert len(numbers_of([("trial", str(n)) for n in range(50)])) == MOST + 1
 
 
 def test_the_answer_rests_on_what_it_names(finished: Reader, whole: StudyReading) -> None:

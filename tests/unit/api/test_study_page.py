@@ -56,6 +56,11 @@ def test_a_note_and_tags_are_shown_on_the_pages_and_in_the_file(owner: Reader) -
     ("form", "status"),
     [
         ("action=stop", 303),
+        ("action=extend&wall_seconds=600&trials=", 303),
+        ("action=extend", 400),
+        ("action=extend&wall_seconds=-1", 400),
+        ("action=extend&gpu_hours=1", 409),
+        ("action=stop&wall_seconds=600", 400),
         ("action=retry&trial=1", 303),
         ("action=retry&trial=3", 409),
         ("action=retry", 400),
@@ -69,6 +74,12 @@ def test_a_button_is_a_request_to_the_tuner(owner: Reader, form: str, status: in
     assert post(owner, form).status_code == status
     stored = [e.kind for e in owner.cache.events(1, 1, 100)]
     assert stored == ([f"{form[7:].partition('&')[0]}_requested"] if status == 303 else [])
+
+
+def test_parts_of_the_page_stand_in_the_order_in_which_they_are_read(reader: Reader, study: Study) -> None:
+    parts = re.findall(r'<section id="([\w-]+)"', reader.page("/studies/1"))
+    order = ["answer", "rounds", "failures", "knobs", "history", "timeline", "trials"]
+    assert [part for part in parts if part in order] == order
 
 
 def test_a_server_that_only_reads_has_no_buttons_and_takes_no_request(reader: Reader, study: Study) -> None:
@@ -102,7 +113,8 @@ def test_the_timeline_has_a_row_a_gpu_and_leaves_pauses_out() -> None:
     [
         (StudyStatus.DONE, 600.0, "autotune start --name a --budget 20m"),
         (StudyStatus.DONE, None, "autotune start --budget 10m --name a"),
-        (StudyStatus.OPEN, 600.0, "autotune start --budget 10m --name a"),
+        (StudyStatus.OPEN, 600.0, "autotune start --name a --budget 10m"),
+        (StudyStatus.OPEN, 1234.5, "autotune start --name a --budget 1235s"),
     ],
 )
 def test_the_command_that_goes_on_has_more_budget_after_the_end(

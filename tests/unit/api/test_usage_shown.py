@@ -60,7 +60,8 @@ def test_a_trial_of_an_earlier_version_has_no_such_section(finished: Reader) -> 
 def test_the_comparison_shows_energy_and_busy_shares(h100: Reader) -> None:
     words = " ".join(unescape(re.sub(r"<[^>]*>", " ", h100.page("/studies/1/compare?trial=0&trial=1"))).split())
     assert "GPU busy 60 % 46 %" in words
-    assert "energy 0.292 J for a completion token, 355 W 0.178 J for a completion token, 311 W" in words
+    assert "GPU power 355 W 311 W" in words
+    assert "energy of a token 0.292 J 0.178 J" in words
 
 
 def test_the_api_tells_the_same_as_its_description_says(h100: Reader) -> None:

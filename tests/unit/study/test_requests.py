@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from autotune.domain import Budget, StudyStatus, TrialKind, TrialState
 from autotune.errors import StoreError
 from autotune.ports import Store
+from autotune.recommendation.reading import read_study
 from autotune.study.control import LOOK_S, Action, Control, PendingRequests, fold
 from autotune.study.loop import StudyResult
 from tests.support import factories
@@ -37,7 +38,8 @@ def test_each_word_means_what_it_says() -> None:
     assert asked(("cancel_requested", None), ("stop_requested", None)).level == 2, "a stop takes nothing back"
     assert asked(("pause_requested", None)).paused
     assert not asked(("pause_requested", None), ("resume_requested", None)).paused
-    assert asked(("retry_requested", 3), ("retry_requested", 0)).retries == (3, 0)
+    assert [event.trial for event in asked(("retry_requested", 3), ("retry_requested", 0)).todo] == [3, 0]
+    assert [event.kind for event in asked(("extend_requested", None)).todo] == ["extend_requested"]
     assert asked(("retry_requested", None), ("trial_finished", 4)) == PendingRequests(last=2)
 
 
@@ -137,6 +139,24 @@ def test_a_retry_is_run_next_and_counts_against_no_limit(house: House) -> None:
     assert again.state.is_finished
     searched = [t for t in result.trials if t.kind in (TrialKind.BASELINE, TrialKind.SEARCH)]
     assert len(searched) == 5
+
+
+def test_an_extension_lets_a_study_go_on_beyond_its_limits_and_readers_see_the_new_ones(house: House) -> None:
+    class Extending(Visitor):
+        """While trial 1 runs, somebody asks for more."""
+
+        def run(self, assignment: Any, watcher: Any, stop: Any) -> Any:
+            if assignment.trial.number == 1:
+                more = {"max_trials": 2, "gpu_hours": 5.0}
+                self._house.store.add_event(1, factories.event("extend_requested", data={"more": more}))
+            return super().run(assignment, watcher, stop)
+
+    result = run(house, Extending(house, 1), Budget(max_trials=3))
+    assert len([t for t in result.trials if t.kind in (TrialKind.BASELINE, TrialKind.SEARCH)]) == 5
+    read = read_study(house.store, house.store.study(1))
+    assert (read.limits.max_trials, read.limits.gpu_hours) == (5, None), "what is unlimited stays so"
+    run(house, SimulatedRunner(house.clock), Budget(max_trials=4))
+    assert read_study(house.store, house.store.study(1)).limits.max_trials == 4, "of the last run"
 
 
 class Resumer(FakeClock):
