@@ -45,7 +45,7 @@ DESCRIPTION = """Studies of the tuner, their trials and their recommendations.
 The same names and numbers as `autotune status|trials|show|best --json`. Units are in the names, times are UTC
 (RFC 3339), unknown is `null`. Every answer has an ETag; `If-None-Match` gives 304 while nothing changed. Errors are
 RFC 9457 problem documents. Lists are paged by `cursor`; the `Link` header names the next page. Nothing can be changed
-but by `/requests`, on a server that was started with `--allow-control`."""
+but by `/requests` and `/annotations`, on a server that was started with `--allow-control`."""
 
 TAGS = [
     {"name": "studies", "description": "Searches and how they stand."},

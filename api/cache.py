@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune.domain import Event, Fingerprint, Study, Trial
-from autotune.errors import NoDatabaseError, NotFoundError, StoreError, UsageError
+from autotune.errors import NoDatabaseError, NotFoundError, StoreError
 from autotune.ports import Store
+from autotune.recommendation.annotations import Annotations, annotations_of
 from autotune.recommendation.current import Lives, attempt_paths, sign_of_life
-from autotune.recommendation.export import ExportChoice, Exported, build
+from autotune.recommendation.export import ExportChoice, Exported, export_or_reason
 from autotune.recommendation.reading import StudyReading, answered, last_run, run_state
 from autotune.settings import DatabaseFile, HomePaths, Settings
 from trainer.child.contract import NoteRecord
@@ -150,6 +151,11 @@ class StudyCache:
         self.study(study_id)
         return self._opened()
 
+    def annotations(self, study_id: int) -> Annotations:
+        """Returns the notes and tags of a study and its trials. Raises as ``study``."""
+        key = "annotations", study_id, self.study(study_id).revision
+        return self.cached(key, lambda: annotations_of(self._opened(), study_id))
+
     def lives(self, snapshot: StudyReading) -> Lives:
         """Returns the phase of each running trial by its number, as its process last marked it."""
         home, study = self._settings.home, snapshot.study
@@ -176,10 +182,7 @@ class StudyCache:
 
     def exported(self, snapshot: StudyReading, choice: ExportChoice) -> Exported | str:
         """Returns the files that train with a configuration of the study, or a sentence on why there are none."""
-        try:
-            return build(snapshot, choice, self._opened())
-        except UsageError as error:
-            return str(error)
+        return export_or_reason(snapshot, choice, self._opened())
 
     def notes(self, snapshot: StudyReading, trial: Trial) -> tuple[NoteRecord, ...]:
         """Returns the notes of a trial's last attempt."""

@@ -12,7 +12,7 @@ import ipaddress
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from api.schemas.answers import Answer, Export
 from api.schemas.base import Shape
-from api.schemas.events import Event, Events, Requested
+from api.schemas.events import Annotation, Annotations, Event, Events, Requested
 from api.schemas.matches import Matches
 from api.schemas.studies import Fingerprint, Fingerprints, Status, Studies, Study
 from api.schemas.trials import Cycle, Cycles, MemoryTimeline, OneTrial, Trial, Trials
@@ -153,6 +153,15 @@ class Client:
         (``wall_seconds=600``, ``trials=``, ``gpu_hours=``); needs ``--allow-control``."""
         answer = self.raw(f"/studies/{study}/requests", body=json.dumps({"action": action, **more}).encode())
         return Requested.model_validate_json(answer)
+
+    def annotate(self, study: int, note: str, tags: Sequence[str] = (), trial: int | None = None) -> None:
+        """Sets the note and tags of a study, or of a trial of it; needs ``--allow-control``."""
+        body = json.dumps({"note": note, "tags": list(tags), "trial": trial}).encode()
+        self.raw(f"/studies/{study}/annotations", body=body)
+
+    def annotations(self, study: int) -> list[Annotation]:
+        """Lists the notes and tags of people on a study and its trials."""
+        return self._get(Annotations, f"/studies/{study}/annotations").annotations
 
     def raw(
         self,

@@ -6,9 +6,9 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 
-from api.annotations import Annotation
 from autotune.documents.study import trial_json
 from autotune.domain import Trial
+from autotune.recommendation.annotations import Annotation
 from autotune.recommendation.reading import StudyReading
 from autotune.wording.text import in_order
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from api.dashboard.answer_view import answer_page
@@ -14,14 +15,16 @@ from autotune.charts.assets import STYLE
 from autotune.charts.chart import nowhere
 from autotune.charts.history import history
 from autotune.charts.svg import Svg
+from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import StudyReading
 
 MOST_TRIALS = 1000
 PAGE_STYLE = Path(__file__).parent / "assets" / "page.css"
 
 
-def report_page(reading: StudyReading) -> str:
-    """Returns the whole file; the same study always gives the same text."""
+def report_page(reading: StudyReading, exports: Sequence[Exported | str] = ()) -> str:
+    """Returns the whole file, with the configuration of each of ``exports``, the answer's rows in order; the same study
+    always gives the same text."""
     charts = history(reading.trials, reading.study.spec), timeline_chart((), {}, nowhere)
     rows = () if reading.recommendation is None else reading.recommendation.rows
     style = Svg(PAGE_STYLE.read_text(encoding="utf-8") + STYLE.read_text(encoding="utf-8"))
@@ -30,6 +33,6 @@ def report_page(reading: StudyReading) -> str:
         style=style,
         study=study_view(reading, {}, charts=charts),
         trials=trial_table(reading, most=MOST_TRIALS),
-        answer=answer_page(reading, ["a report holds no files"] * len(rows)),
+        answer=answer_page(reading, exports or ["they were not made"] * len(rows)),
         why=why_view(reading, WhyQuery(), linked=False),
     ).decode()

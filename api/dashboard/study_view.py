@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from api.annotations import Annotation
 from api.dashboard import links
 from api.dashboard.answer_view import AnswerView, answer_view, first_shares
 from api.dashboard.budget_view import BudgetView, budget_view, go_on_command
@@ -17,6 +16,7 @@ from autotune.charts.history import history
 from autotune.documents.study import timestamp
 from autotune.domain import Trial
 from autotune.insights.why import shares_lines
+from autotune.recommendation.annotations import Annotation
 from autotune.recommendation.current import Life, Lives
 from autotune.recommendation.places import PlaceNow
 from autotune.recommendation.reading import StudyReading

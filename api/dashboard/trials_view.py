@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from api.annotations import Annotation
 from api.dashboard.filters import PAGE, Menu, TrialFilter, TrialsPage, menus, trials_page
 from api.dashboard.links import study_page
 from api.filters import SORTS
 from autotune.domain import Trial, TrialState
+from autotune.recommendation.annotations import Annotation
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.statistics import evidence
 from autotune.wording.sentences import PERMITTED_MARK, measured_words

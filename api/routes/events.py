@@ -20,11 +20,12 @@ from api.cache import StudyCache
 from api.deps import LARGEST_ID, HubDep, Parameters, StudiesDep, StudyId
 from api.paging import next_link
 from api.responses import JSON, conditional, dumps
-from api.schemas.events import STREAM, Events, Requested
+from api.schemas.events import STREAM, Annotations, Events, Requested
 from api.schemas.examples import example
 from api.schemas.problems import described, problems
 from autotune.documents.study import event_json, plain
 from autotune.domain import Event
+from autotune.recommendation.annotations import LONGEST, LONGEST_TAG, MOST_TAGS, annotate, annotations_json
 from autotune.study.control import Action
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["events"])
@@ -98,6 +99,21 @@ async def stream_events(pieces: Annotated[AsyncIterator[bytes], Depends(listenin
     return EventSourceResponse(pieces, headers=UNBUFFERED)
 
 
+@router.get("/annotations", **described("listAnnotations", Annotations, 404))
+def list_annotations(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
+    """Lists the notes and tags of people on a study and its trials, as `autotune note --json` prints them."""
+    document = annotations_json(studies.study(study_id).spec.name, studies.annotations(study_id))
+    return conditional(request, dumps(document), JSON)
+
+
+class Annotating(Parameters):
+    """A note and tags, in the place of the ones before."""
+
+    trial: int | None = Field(None, ge=0, le=LARGEST_ID, strict=True, description="Of this trial; else of the study.")
+    note: str = Field("", max_length=LONGEST, description="Empty: removed.")
+    tags: list[Annotated[str, Field(max_length=LONGEST_TAG)]] = Field([], max_length=MOST_TAGS)
+
+
 class Asking(Parameters):
     """A request to a tuner."""
 
@@ -148,6 +164,20 @@ def ask_tuner(studies: StudiesDep, study_id: StudyId, asking: Asking) -> Respons
     The request is stored as an event of the study, with its time and origin.
     """
     return Response(dumps({"event": event_json(send_request(studies, study_id, asking))}), 202, media_type=JSON)
+
+
+@control.post(
+    "/annotations",
+    operation_id="annotate",
+    status_code=202,
+    response_model=Requested,
+    responses={**problems(400, 403, 404, 415, 422, 503), 202: {"content": example("askTuner")}},
+    dependencies=[Depends(allowed)],
+)
+def set_annotation(studies: StudiesDep, study_id: StudyId, annotating: Annotating) -> Response:
+    """Stores a note and tags of a study or a trial, as an event of the study."""
+    event = annotate(studies.store(study_id), study_id, annotating.trial, annotating.note, annotating.tags)
+    return Response(dumps({"event": event_json(event)}), 202, media_type=JSON)
 
 
 def send_request(studies: StudyCache, study_id: int, asking: Asking) -> Event:

@@ -12,7 +12,6 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
 
-from api.annotations import annotate, annotations_of
 from api.cache import StudyCache, progress
 from api.dashboard import asset_names
 from api.dashboard.compare_view import compare_studies_view, numbers_of
@@ -28,6 +27,7 @@ from autotune.charts.assets import STYLE
 from autotune.charts.chart import Chart
 from autotune.domain.places import place_of
 from autotune.errors import NotFoundError
+from autotune.recommendation.annotations import annotate
 from autotune.recommendation.reading import last_event
 from autotune.wording.text import clean
 
@@ -74,7 +74,7 @@ def study_page(studies: StudyCache, study_id: int, selection: TrialFilter, contr
     Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
     lives = studies.lives(found)
-    notes = annotations_of(studies, study_id)
+    notes = studies.annotations(study_id)
 
     def draw() -> Sequence[Chart]:
         return study_charts(
@@ -98,7 +98,7 @@ def download(request: Request, studies: StudiesDep, study_id: StudyId) -> Respon
     found, wanted = studies.snapshot(study_id), TrialFilter.of(request.query_params.multi_items())
     shown = trials_page(found, wanted.on(1), len(found.trials) or 1).shown
     headers = {"Content-Disposition": f'attachment; filename="study-{study_id}.csv"'}
-    return conditional(request, trials_csv(found, shown, annotations_of(studies, study_id)), "text/csv", headers)
+    return conditional(request, trials_csv(found, shown, studies.annotations(study_id)), "text/csv", headers)
 
 
 @router.post("/studies/{study_id}/control")
@@ -109,7 +109,8 @@ async def control(request: Request, studies: StudiesDep, study_id: StudyId) -> R
     given = {n: values[-1] for n, values in parse_qs((await request.body()).decode("utf-8", "replace")).items()}
     trial = int(given["trial"]) if given.get("trial", "").isdecimal() and len(given["trial"]) < 10 else None
     if given.get("action") == "annotate":
-        await run_sync(annotate, studies, study_id, trial, given.get("note", ""), given.get("tags", ""))
+        about = study_id, trial, given.get("note", ""), given.get("tags", "").split(",")
+        await run_sync(lambda: annotate(studies.store(study_id), *about))
     else:
         try:
             asking = Asking.model_validate({**given, "trial": trial})

@@ -103,9 +103,8 @@ def _document(reading: StudyReading) -> bytes:
 def _file(studies: StudyCache, reading: StudyReading, query: RecommendationQuery) -> bytes:
     choice = ExportChoice(row=query.row, native_only=query.native_only)
     made = build(reading, choice, studies.store(reading.study.id))
-    names, files = made.framework.names, made.export.files
-    main = names.config if names.config in files else names.run
-    beside = sorted(name for name in files if name not in {main, *names.launching})
+    files, main = made.export.files, made.main
+    beside = sorted(name for name in files if name not in {main, *made.framework.names.launching})
     needs = [f"# Needs {name} beside it, which `autotune export` writes." for name in beside]
     return _headed(files[main], needs).encode("utf-8", "replace")
 

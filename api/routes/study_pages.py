@@ -9,7 +9,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from api.annotations import annotations_of
 from api.cache import StudyCache, progress, settled
 from api.dashboard.answer_view import answer_page
 from api.dashboard.compare_view import compare_view, numbers_of
@@ -90,7 +89,7 @@ def one_trial(
             "trial.html",
             found=found,
             trial=trial,
-            note=annotations_of(studies, study_id).get(number),
+            note=studies.annotations(study_id).get(number),
             control=request.app.state.allow_control,
             view=trial_view(found, trial, life, logs, studies.notes(found, trial), export, folder, timeline),
         ),

@@ -28,6 +28,21 @@ class Events(Shape):
     next_cursor: int | None = Field(description="For `cursor` of the next page; `null` at the end.")
 
 
+class Annotation(Shape):
+    """A note and tags of people."""
+
+    trial: int | None = Field(description="Number of the trial it is about; `null`: the study itself.")
+    note: str
+    tags: list[str]
+
+
+class Annotations(Shape):
+    """The annotations of a study and its trials."""
+
+    study: str
+    annotations: list[Annotation]
+
+
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "content": {
@@ -49,6 +64,6 @@ STREAM: dict[int | str, dict[str, Any]] = {
 
 
 class Requested(Shape):
-    """A stored request; the tuner reads requests once a second."""
+    """A stored request or annotation; the tuner reads requests once a second."""
 
     event: Event

@@ -53,6 +53,12 @@ class Exported:
     prompts: Path | None
     """File to copy as ``prompts/train.jsonl``; ``None`` if it is not needed, or not on this machine."""
 
+    @property
+    def main(self) -> str:
+        """Name of the file with the configuration: the framework's own, else the script that trains."""
+        names = self.framework.names
+        return names.config if names.config in self.export.files else names.run
+
 
 def chosen(reading: StudyReading, choice: ExportChoice) -> RecommendationRow:
     """Returns the selected configuration with its evidence. Raises ``UsageError`` where there is none, or it is not
@@ -94,6 +100,14 @@ def _of_trial(study: Study, trials: Sequence[Trial], number: int) -> Recommendat
     if trial.emulated:
         raise UsageError(f"trial {number} ran FP8 in emulation, whose speed is nobody's; it is not exported")
     raise UsageError(f"the configuration of trial {number} is not known to hold, so it is not exported")
+
+
+def export_or_reason(reading: StudyReading, choice: ExportChoice, store: HasNotes) -> Exported | str:
+    """Builds the files of an export, or a sentence on why there are none."""
+    try:
+        return build(reading, choice, store)
+    except UsageError as error:
+        return str(error)
 
 
 def supporting(row: RecommendationRow, trials: Sequence[Trial]) -> list[Trial]:

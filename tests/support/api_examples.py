@@ -50,6 +50,9 @@ def examples() -> dict[str, Any]:
         found |= _asked(reader, RUNNING)
         store = open_store(settings.database)
         with store.lock(study.id):
+            annotation = {"trial": 1, "note": "the machine was busy", "tags": ["doubtful"]}
+            reader.ask(f"{STUDY}/annotations", "POST", json=annotation, headers=_AS_OWNER)
+            found["listAnnotations"] = reader.json(f"{STUDY}/annotations", headers=_AS_OWNER)
             asked = reader.ask(f"{STUDY}/requests", "POST", json={"action": "stop"}, headers=_AS_OWNER).json()
         store.close()
         found["askTuner"] = {"event": {**asked["event"], "at": found["listEvents"]["events"][0]["at"]}}

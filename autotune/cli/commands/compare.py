@@ -87,8 +87,8 @@ def comparison_screen(comparison: Comparison) -> RenderableType:
 
 
 def _figures(a: ComparedSide, b: ComparedSide, comparison: Comparison) -> Table:
-    sides = [(fit(f"{letter} {side.label}", VALUE_WIDTH), "right") for letter, side in (("A", a), ("B", b))]
-    table = plain_table([("", "left"), *sides, ("B over A", "right")])
+    names = [fit(f"{letter} {side.label}", VALUE_WIDTH) for letter, side in (("A", a), ("B", b))]
+    table = plain_table([("", "left"), *((name, "right") for name in (*names, "B over A"))])
     for line in figure_lines((a, b), comparison.ratio):
         indent = "  " if line.name.startswith(" ") else ""
         cells = (

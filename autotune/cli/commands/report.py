@@ -16,6 +16,7 @@ from autotune.documents.study import Document, trial_json
 from autotune.errors import UsageError
 from autotune.insights.why import why_json
 from autotune.recommendation.current import answer_document
+from autotune.recommendation.export import ExportChoice, Exported, export_or_reason
 from autotune.recommendation.reading import StudyReading, read_study
 from trainer.child.contract import write_atomic
 
@@ -55,7 +56,7 @@ def report_command(
     if as_json:
         if output != STANDARD_OUTPUT:
             raise UsageError("--json prints one document; it cannot be used with --output")
-        console.document(_document(_read(study, home)))
+        console.document(_document(_read(study, home)[0]))
         return
     target = None if output == STANDARD_OUTPUT else Path(os.path.expanduser(output))
     if target is not None and target.is_dir():
@@ -64,13 +65,18 @@ def report_command(
         _refuse_to_overwrite([target], force=force)
         from api.dashboard.report_page import report_page
 
-        _write({target: report_page(_read(study, home))})
+        _write({target: report_page(*_read(study, home))})
         return
     picture = None if target is None else target.with_suffix(".svg")
     _refuse_to_overwrite([p for p in (target, picture) if p is not None], force=force)
-    found = _read(study, home)
+    found, exports = _read(study, home)
+    made = exports[0] if exports and not isinstance(exports[0], str) else None
     text = report(
-        found, legal=_legal(found), plot="" if picture is None else quote(picture.name), reasons=_reasons(found)
+        found,
+        legal=_legal(found),
+        plot="" if picture is None else quote(picture.name),
+        reasons=_reasons(found),
+        configuration=None if made is None else (made.main, made.export.files[made.main]),
     )
     if target is None or picture is None:
         console.line(text.removesuffix("\n"))
@@ -103,9 +109,12 @@ def _refuse_to_overwrite(paths: list[Path], *, force: bool) -> None:
             raise UsageError(f"{path} is there already; --force overwrites it")
 
 
-def _read(study: str | None, home: Path | None) -> StudyReading:
+def _read(study: str | None, home: Path | None) -> tuple[StudyReading, list[Exported | str]]:
+    """Reads a study, and the files of each row of its answer."""
     with reading(home) as (_, store):
-        return read_study(store, find_study(store, study))
+        found = read_study(store, find_study(store, study))
+        rows = () if found.recommendation is None else found.recommendation.rows
+        return found, [export_or_reason(found, ExportChoice(row + 1), store) for row in range(len(rows))]
 
 
 def _reasons(read: StudyReading) -> Why | None:

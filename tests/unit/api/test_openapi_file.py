@@ -117,6 +117,7 @@ def test_the_description_is_valid_and_tidy(finished: Reader) -> None:
         "/api/v1/studies/{study_id}/events",
         "/api/v1/studies/{study_id}/events/stream",
         "/api/v1/studies/{study_id}/fingerprints",
+        "/api/v1/studies/{study_id}/annotations",
         "/api/v1/studies/{study_id}/requests",
         "/api/v1/recommendations",
         "/healthz",

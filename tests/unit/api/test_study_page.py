@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,8 @@ from api.dashboard.budget_view import go_on_command
 from api.dashboard.timeline import PAUSE_S, timeline_chart
 from api.guard.security import Access
 from autotune.charts.chart import nowhere
+from autotune.cli.app import build_app
+from autotune.cli.failures import exit_code_of
 from autotune.domain import Budget, Study, StudyStatus, Trial
 from autotune.recommendation.reading import StudyReading
 from autotune.settings import Settings
@@ -50,6 +53,25 @@ def test_a_note_and_tags_are_shown_on_the_pages_and_in_the_file(owner: Reader) -
     assert (rows[1]["note"], rows[1]["tags"]) == ("'=b> seen", "fast odd"), "no spreadsheet runs it"
     assert rows[1]["micro_batch_size"] == str(owner.cache.snapshot(1).trials[1].configuration["micro_batch_size"])
     assert len(list(csv.reader(io.StringIO(owner.ask("/studies/1/trials.csv?outcome=OOM", headers=OWNER).text)))) == 2
+
+
+def test_a_program_and_the_command_line_annotate_as_the_page_does(
+    owner: Reader, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = {"trial": 2, "note": "by a program", "tags": ["odd"]}
+    assert owner.ask("/api/v1/studies/1/annotations", "POST", json=document, headers=OWNER).status_code == 202
+    for refused in ({"trial": "2"}, {"note": 3}, {"tags": ["x" * 41]}, {"command": "rm"}):
+        assert owner.ask("/api/v1/studies/1/annotations", "POST", json=refused, headers=OWNER).status_code == 422
+    home = ("--home", str(settings.home.root))
+    for words in (("of the study", "--tag", "a", "--tag", "b"), ("x", "--trial", "1"), ("", "--trial", "1")):
+        assert exit_code_of(lambda words=words: build_app()(["note", *words, *home])) == 0  # type: ignore[misc]
+    capsys.readouterr()
+    assert exit_code_of(lambda: build_app()(["note", "--json", *home])) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == owner.json("/api/v1/studies/1/annotations", headers=OWNER)
+    assert told["annotations"] == [{"trial": None, "note": "of the study", "tags": ["a", "b"]}, document]
+    assert "by a program odd" in words_of(owner.ask("/studies/1/trials/2", headers=OWNER).text)
+    assert exit_code_of(lambda: build_app()(["note", "x", "--trial", "99", *home])) == 2
 
 
 @pytest.mark.parametrize(

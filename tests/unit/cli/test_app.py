@@ -22,7 +22,7 @@ from tests.unit.cli.conftest import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = ("start", "status", "trials", "best", "export", "verify", "show", "logs", "serve", "doctor", "space")
-COMMANDS += ("compare", "retry", "report", "plan")
+COMMANDS += ("compare", "note", "retry", "report", "plan")
 
 
 def raising(error: Any) -> Any:

@@ -23,6 +23,7 @@ def test_printed_it_names_no_plot(autotune: Run, study: Study) -> None:
     assert (code, err) == (0, "")
     assert out.startswith("# Study `first`\n")
     assert ".svg" not in out
+    assert "\nper_device_train_batch_size: 4\n" in out, "the answer's own file"
     assert autotune("report")[1] == out
 
 
@@ -61,6 +62,7 @@ def test_a_page_is_one_file_without_a_plot_beside_it(autotune: Run, study: Study
     text = target.read_text()
     assert "<svg" in text
     assert "<script" not in text
+    assert "\nper_device_train_batch_size: 4\n" in text, "the answer's own file"
     assert list(tmp_path.glob("report.*")) == [target]
     code, _, err = autotune("report", "-o", str(target))
     assert code == 2
