@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from autotune.domain import StudyStatus
+from autotune.domain import RecommendationRow, StudyStatus
 from autotune.insights.standings import count
 from autotune.insights.usage import TrialUse, use_of
 from autotune.recommendation.places import PlaceState
@@ -88,9 +88,11 @@ def of_server(version: str, tally: AnswerCounts, listeners: int) -> tuple[Metric
     )
 
 
-def _gauge(labelled: Iterable[tuple[Mapping[str, str], Item]], of: Callable[[Item], float | None]) -> list[Sample]:
-    """Returns a sample of each item that has the figure."""
-    return [(labels, value) for labels, one in labelled if (value := of(one)) is not None]
+def _gauge(
+    name: str, text: str, labelled: Iterable[tuple[Mapping[str, str], Item]], of: Callable[[Item], float | None]
+) -> Metric:
+    """Returns a gauge with a sample of each item that has the figure."""
+    return Metric(name, text, [(labels, value) for labels, one in labelled if (value := of(one)) is not None])
 
 
 def of_studies(snapshots: Sequence[StudyReading]) -> tuple[Metric, ...]:
@@ -101,37 +103,30 @@ def of_studies(snapshots: Sequence[StudyReading]) -> tuple[Metric, ...]:
     failures = [({**labels, "reason": k}, n) for labels, c in counted for k, n in c.failures.items()]
     rows = [(labels, s.first_row) for labels, s in named if s.first_row is not None]
     uses = [(labels, use) for labels, s in named if (use := _best_use(s)) is not None]
-    by_phase = [({**labels, "phase": p.phase}, p.gpu) for labels, use in uses for p in (*use.phases, use.whole)]
-    opened = _gauge(named, lambda s: float(s.study.status is StudyStatus.OPEN))
-    up = _gauge(named, lambda s: float(s.alive))
-    gains = _gauge(rows, lambda row: None if row.gain is None else row.gain.value)
-    joules = _gauge(uses, lambda use: use.joules_per_token)
+    phases = [({**labels, "phase": p.phase}, p.gpu) for labels, use in uses for p in (*use.phases, use.whole)]
+    spent, busy = "Over all runs of the tuner.", "Of it, by phase: share of the time a kernel ran."
     return (
-        Metric("autotune_study_open", "1 while it can gain trials, else 0.", opened),
-        Metric("autotune_tuner_up", "1 while a tuner runs the study, else 0.", up),
+        _gauge("autotune_study_open", "1 while it can gain trials, else 0.", named, _is_open),
+        _gauge("autotune_tuner_up", "1 while a tuner runs the study, else 0.", named, lambda s: float(s.alive)),
         Metric("autotune_trials", "Trials by state.", states),
         Metric("autotune_trial_failures", "Failed trials by reason.", failures),
-        Metric("autotune_spent_wall_seconds_total", "Over all runs of the tuner.", _gauge(named, lambda s: s.spent[0])),
-        Metric("autotune_spent_gpu_seconds_total", "Over all runs of the tuner.", _gauge(named, lambda s: s.spent[1])),
-        Metric(
-            "autotune_best_tokens_per_hour",
-            "Of the configuration recommended now.",
-            _gauge(rows, lambda row: row.tokens_per_hour),
-        ),
-        Metric("autotune_best_gain_ratio", "Of it over the baseline, minus 1.", gains),
-        Metric(
-            "autotune_best_gpu_busy_ratio",
-            "Of it, by phase: share of the time a kernel ran.",
-            _gauge(by_phase, lambda gpu: gpu.busy),
-        ),
-        Metric("autotune_best_gpu_watts", "Of it, over all GPUs.", _gauge(uses, lambda use: use.whole.watts)),
-        Metric("autotune_best_joules_per_token", "Of it, energy of all GPUs for a completion token.", joules),
-        Metric(
-            "autotune_best_cores",
-            "Of it, cores the process of a rank used.",
-            _gauge(uses, lambda use: use.whole.cores),
-        ),
+        _gauge("autotune_spent_wall_seconds_total", spent, named, lambda s: s.spent[0]),
+        _gauge("autotune_spent_gpu_seconds_total", spent, named, lambda s: s.spent[1]),
+        _gauge("autotune_best_tokens_per_hour", "Of the answer.", rows, lambda row: row.tokens_per_hour),
+        _gauge("autotune_best_gain_ratio", "Of it over the baseline, minus 1.", rows, _gain),
+        _gauge("autotune_best_gpu_busy_ratio", busy, phases, lambda gpu: gpu.busy),
+        _gauge("autotune_best_gpu_watts", "Of it, over all GPUs.", uses, lambda use: use.whole.watts),
+        _gauge("autotune_best_joules_per_token", "Of it, all GPUs.", uses, lambda use: use.joules_per_token),
+        _gauge("autotune_best_cores", "Of it, cores the process of a rank used.", uses, lambda use: use.whole.cores),
     )
+
+
+def _is_open(reading: StudyReading) -> float:
+    return float(reading.study.status is StudyStatus.OPEN)
+
+
+def _gain(row: RecommendationRow) -> float | None:
+    return None if row.gain is None else row.gain.value
 
 
 def of_places(snapshots: Sequence[StudyReading]) -> tuple[Metric, ...]:
@@ -139,15 +134,13 @@ def of_places(snapshots: Sequence[StudyReading]) -> tuple[Metric, ...]:
     named = {(str(s.study.id), p.at.short or "machine"): p for s in snapshots for p in s.places}
     at = [({"study": study, "place": place}, p) for (study, place), p in named.items()]
     held = [({**labels, "gpu": str(g.index), "uuid": g.uuid}, p) for labels, p in at for g in p.at.gpus]
-    running = _gauge(at, lambda p: float(p.trial is not None))
-    left = _gauge(at, lambda p: float(p.state is PlaceState.LEFT))
-    busy = _gauge(at, lambda p: p.busy)
+    busy = "Of the last cycle there: share with a kernel running."
     return (
-        Metric("autotune_place_running", "1 while a trial runs in the place, else 0.", running),
-        Metric("autotune_place_left", "1 of a place that gets no more trials.", left),
-        Metric("autotune_place_trial", "Number of the trial that runs in the place.", _gauge(at, lambda p: p.trial)),
-        Metric("autotune_place_gpu_busy_ratio", "Of the last cycle there: share with a kernel running.", busy),
-        Metric("autotune_gpu_trial", "Number of the trial that runs on the GPU.", _gauge(held, lambda p: p.trial)),
+        _gauge("autotune_place_running", "1 while a trial runs, else 0.", at, lambda p: float(p.trial is not None)),
+        _gauge("autotune_place_left", "1 if it gets no more trials.", at, lambda p: float(p.state is PlaceState.LEFT)),
+        _gauge("autotune_place_trial", "Number of the trial that runs there.", at, lambda p: p.trial),
+        _gauge("autotune_place_gpu_busy_ratio", busy, at, lambda p: p.busy),
+        _gauge("autotune_gpu_trial", "Number of the trial that runs on the GPU.", held, lambda p: p.trial),
     )
 
 

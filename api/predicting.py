@@ -9,7 +9,6 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from api.cache import StudyCache, settled
-from api.responses import dumps
 from autotune.errors import UsageError
 from autotune.forecast.documents import plan_json
 from autotune.forecast.facts import Facts, known_gpu, question_of
@@ -22,7 +21,7 @@ from search_spaces.configuration import ModelFacts
 NOTHING_FITS = "nothing is predicted to fit"
 _TAKEN = ("load", "machine", "best", "permitted", "framework_defaults", "likely_to_fit", "looked_at")
 
-Answer = tuple[bytes, str]
+Answer = tuple[dict[str, Any], str]
 """Item without its match, distance and differences; or empty, and a sentence with the reason."""
 
 
@@ -60,12 +59,12 @@ def _predicted(facts: Facts, recorded: Sequence[StudyReading]) -> Answer:
         question, presumed = question_of(facts)
         plan = plan_from_readings(question, recorded)
     except UsageError as error:
-        return b"", str(error)
+        return {}, str(error)
     if not plan.feasible:
-        return b"", NOTHING_FITS
+        return {}, NOTHING_FITS
     document = plan_json(plan)
-    item: dict[str, Any] = {"accuracy": document["accuracy"], "presumed": list(presumed)}
-    return dumps(item | {name: document[name] for name in _TAKEN}), ""
+    item = {"accuracy": document["accuracy"], "presumed": list(presumed)}
+    return item | {name: document[name] for name in _TAKEN}, ""
 
 
 def _facts(matches: Sequence[Match], profile: TrainingProfile, limit_bytes: int | None) -> Facts:

@@ -13,15 +13,13 @@ from autotune.charts.chart import Chart, nowhere
 from autotune.charts.memory_dots import by_phase
 from autotune.charts.phase_bars import Bar, ordered, stacked
 from autotune.domain import Trial
-from autotune.insights.standings import outcome_word
 from autotune.recommendation.comparison import ComparedSide, Comparison, compare_studies, compare_trials, verdict
 from autotune.recommendation.comparison_words import FigureLine, baselines_words, figure_lines
 from autotune.recommendation.reading import StudyReading
 from autotune.wording.numbers import known_size
-from autotune.wording.sentences import measured_words
 from autotune.wording.text import clean, differing, knob_value
 
-LEAST, MOST, MOST_CHOICES = 2, 6, 60
+LEAST, MOST = 2, 6
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,8 @@ class CompareView:
     alike: int = 0
     """Number of knobs that are equal on all sides."""
     phases: Chart | None = None
-    choices: tuple[tuple[int, str, bool], ...] = ()
-    """Trials to choose from: number, words, and whether it is compared."""
+    numbers: tuple[int, ...] = ()
+    """Numbers of the compared trials."""
 
 
 def numbers_of(query: Iterable[tuple[str, str]], name: str = "trial") -> tuple[int, ...]:
@@ -58,12 +56,11 @@ def compare_view(reading: StudyReading, numbers: Sequence[int]) -> CompareView:
     best = best_of(reading)
     numbers = numbers or ([0, best.number] if best is not None and best.number else [])
     by_number = {t.number: t for t in reading.trials}
-    choices = _choices(reading, numbers, by_number)
     unknown = [f"#{n}" for n in numbers if n not in by_number]
     if unknown:
-        return CompareView(reading, f"There is no trial {', '.join(unknown)} in this study.", choices=choices)
+        return CompareView(reading, f"There is no trial {', '.join(unknown)} in this study.")
     if not LEAST <= len(numbers) <= MOST:
-        return CompareView(reading, f"Choose {LEAST} to {MOST} trials.", choices=choices)
+        return CompareView(reading, f"Choose {LEAST} to {MOST} trials.")
     trials = [by_number[n] for n in numbers]
     rests = [[n for n in numbers if n != number] for number in numbers]
     view = _compared([compare_trials(reading, trials[0], t) for t in trials[1:]])
@@ -85,7 +82,7 @@ def compare_view(reading: StudyReading, numbers: Sequence[int]) -> CompareView:
                 *_peaks(reading, trials),
             ]
         ),
-        choices=choices,
+        numbers=tuple(numbers),
     )
 
 
@@ -133,13 +130,3 @@ def _peaks(reading: StudyReading, trials: Sequence[Trial]) -> list[FigureLine]:
 def _phases(sides: Sequence[ComparedSide]) -> Chart | None:
     bars = [Bar(clean(side.label), side.phases) for side in sides if side.phases]
     return stacked("phases", "Seconds of a cycle, by phase", bars, nowhere, "") if bars else None
-
-
-def _choices(
-    reading: StudyReading, numbers: Sequence[int], by_number: dict[int, Trial]
-) -> tuple[tuple[int, str, bool], ...]:
-    """Returns the trials to choose from: compared ones, the baseline, the answer, the fastest ones."""
-    best = best_of(reading)
-    first = [0, *([best.number] if best is not None else []), *(t.number for t in reading.best_first[:MOST_CHOICES])]
-    shown = [by_number[n] for n in dict.fromkeys([*numbers, *first]) if n in by_number]
-    return tuple((t.number, f"{measured_words(t)}, {outcome_word(t)}", t.number in numbers) for t in shown)

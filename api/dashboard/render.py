@@ -25,7 +25,7 @@ WORDS = {
         *(sentences.gain_figure, sentences.measured_words, sentences.model_name, sentences.phase_words),
         *(numbers.format_duration, numbers.rate, numbers.signed_percent, standings.count, standings.outcome_word),
         *(sentences.speed_words, text.brief, text.changes, text.clean, text.knob_value),
-        *(feasibility.advice, why.range_words, places.busy_words, places.idle_words, timestamp),
+        *(feasibility.advice, why.range_words, why.summary_words, places.busy_words, places.idle_words, timestamp),
     )
 }
 """Functions that templates may call; text from outside the program goes through one of them, which cleans it."""

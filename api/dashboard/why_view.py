@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from api.dashboard import links
 from api.dashboard.answer_view import first_shares
 from api.dashboard.filters import KNOB, LONGEST
-from autotune.charts.card import knob_chart
 from autotune.charts.chart import Chart, nowhere
 from autotune.charts.feasibility_map import MOST_VALUES, Cell, Pair, feasibility_map
 from autotune.charts.memory_dots import Capacity, memory
@@ -25,9 +25,8 @@ from autotune.statistics.knob_shares import KnobShares
 from autotune.wording.text import clean
 
 
-@dataclass(frozen=True)
-class WhyQuery:
-    """Query of the why page; ``settled`` fills in missing parts."""
+class WhyQuery(NamedTuple):
+    """Two knobs for the map of the why page; ``settled`` fills in missing ones."""
 
     x: str = ""
     y: str = ""
@@ -37,11 +36,6 @@ class WhyQuery:
         """Parses the query from the names and values of an address."""
         plain = {name: clean(value)[:LONGEST] for name, value in query if value}
         return cls(plain.get("x", ""), plain.get("y", ""))
-
-    @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
-        """The query as pairs for an address; equal queries give equal pairs."""
-        return (("x", self.x), ("y", self.y))
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,6 @@ class WhyView:
     phases: Chart
     memory: Chart
     fits: Chart
-    knobs: Chart
     front: Chart
     peaks: Chart
     shares: KnobShares | None
@@ -88,7 +81,6 @@ def why_view(
         phases=by_trial(trials, baseline, href),
         memory=memory(trials, baseline, capacity, href),
         fits=_fits(reading, query, linked, predict_pairs),
-        knobs=knob_chart(shares),
         front=memory_front(trials, capacity.pool, href),
         peaks=predicted_peaks(predict_peaks(study.spec, trials), capacity.pool, href),
         shares=shares,

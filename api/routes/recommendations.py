@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -68,8 +68,8 @@ def find_recommendations(
     takes some seconds; predicted and measured items never stand beside each other, and `reason` says which they are.
     """
     matches = nearest_studies(studies.studies(), query.profile(), studies.gpu_names())
-    items: list[bytes] = []
-    far: list[bytes] = []
+    items: list[dict[str, Any]] = []
+    far: list[dict[str, Any]] = []
     shown: list[Match] = []
     too_large = unanswered = 0
     following: str | None = None
@@ -82,7 +82,7 @@ def find_recommendations(
             following = str(shown[-1].study.id)
             break
         item = _item(studies, match, found, query.max_memory_bytes)
-        if item is None:
+        if not item:
             too_large += 1
         else:
             (far if match.is_far else items).append(item)
@@ -93,32 +93,24 @@ def find_recommendations(
         items, reason = ([item] if item else []), f"{reason}; {how}"
     elif items:
         reason = f"{reason}; {NOT_PREDICTED}"
-    parts = b",".join(items), b",".join(far), dumps(following), dumps(reason)
-    body = b'{"items":[%b],"far":[%b],"next_cursor":%b,"reason":%b}' % parts
-    return conditional(request, body, JSON, next_link(request, following))
+    document = {"items": items, "far": far, "next_cursor": following, "reason": reason}
+    return conditional(request, dumps(document), JSON, next_link(request, following))
 
 
 def _predicted(
     studies: StudyCache, predictor: Predictor, matches: Sequence[Match], query: MatchQuery
-) -> tuple[bytes, str]:
+) -> tuple[dict[str, Any], str]:
     """Returns a predicted item and a sentence on it; an empty item if nothing can be predicted."""
     rest, why = predictor.answer(studies, matches, query.profile(), query.max_memory_bytes)
     if not rest:
-        return b"", f"nothing is predicted: {why}"
-    return _joined(_head("predicted", matches[0] if matches else None), rest), PREDICTED
+        return {}, f"nothing is predicted: {why}"
+    return {**_head("predicted", matches[0] if matches else None), **rest}, PREDICTED
 
 
-def _item(studies: StudyCache, match: Match, reading: StudyReading, limit_bytes: int | None) -> bytes | None:
+def _item(studies: StudyCache, match: Match, reading: StudyReading, limit_bytes: int | None) -> dict[str, Any]:
     rest = studies.cached(("match", settled(reading), limit_bytes), lambda: _answer(reading, limit_bytes))
-    if not rest:
-        return None
     head = _head("exact" if match.distance == 0 else "nearest", match)
-    return _joined({**head, "study": study_json(match.study, studies.state(match.study))}, rest)
-
-
-def _joined(head: Mapping[str, Any], rest: bytes) -> bytes:
-    """Joins two JSON objects into one document."""
-    return dumps(head)[:-1] + b"," + rest[1:]
+    return {**head, "study": study_json(match.study, studies.state(match.study)), **rest} if rest else {}
 
 
 def _head(word: str, match: Match | None) -> dict[str, Any]:
@@ -130,19 +122,18 @@ def _head(word: str, match: Match | None) -> dict[str, Any]:
     }
 
 
-def _answer(reading: StudyReading, limit_bytes: int | None) -> bytes:
+def _answer(reading: StudyReading, limit_bytes: int | None) -> dict[str, Any]:
     """Returns an item without its match; empty if no configuration stays below the limit."""
     row = reading.within(limit_bytes)
     if row is None or reading.recommendation is None:
-        return b""
+        return {}
     shares = knob_shares(reading.trials, reading.study.spec.baseline, row.configuration)
-    document = {
+    return {
         "source": reading.source.value,
         "row": row_json(row),
         "recommendation": recommendation_json(reading.recommendation),
         "shares": plain(shares_json(shares)),
     }
-    return dumps(document)
 
 
 def _reason(matches: Sequence[Match], too_large: int, unanswered: int, limit_bytes: int | None) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
@@ -20,16 +20,11 @@ from api.deps import AccessDep, StudiesDep, StudyId, TrialNumber
 from api.guard.security import Access
 from api.logs import logs_of, open_below
 from api.responses import HTML, conditional
-from autotune.charts.feasibility_map import Cell, Pair
-from autotune.charts.predicted_peaks import PredictedPeak
 from autotune.documents.memory_timeline import read
-from autotune.domain import StudySpec, Trial
 from autotune.errors import NotFoundError
 from autotune.forecast.explain import explain
 from autotune.forecast.untried_pairs import predict_pairs, predict_peaks
-from autotune.insights.why import Why
 from autotune.recommendation.export import ExportChoice, Exported
-from autotune.recommendation.reading import StudyReading
 from trainer.child.contract import RunPaths
 
 router = APIRouter(prefix="/studies/{study_id}", include_in_schema=False)
@@ -48,23 +43,16 @@ def why_page(studies: StudyCache, study_id: int, query: WhyQuery) -> bytes:
     """Renders the why page; cached until a trial changes. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
 
-    def pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, Cell]:
-        """Predicts pairs; cached until another trial ends, not only until the next cycle."""
-        return studies.cached(("predict_pairs", settled(found), knobs), lambda: predict_pairs(spec, trials, knobs))
-
-    def peaks(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[PredictedPeak]:
-        """Predicts peaks; cached as ``pairs`` is."""
-        return studies.cached(("predict_peaks", settled(found)), lambda: predict_peaks(spec, trials))
-
-    def reasons(reading: StudyReading) -> Why | None:
-        """Explains the answer; cached as ``pairs`` is."""
-        return studies.cached(("reasons", settled(reading)), lambda: explain(reading))
+    def lasting(of: Callable[..., Any]) -> Callable[..., Any]:
+        """Caches results of a function until another trial ends, not only until the next cycle."""
+        return lambda *given: studies.cached((of.__name__, settled(found), given[2:]), lambda: of(*given))
 
     def build() -> bytes:
+        pairs, peaks, reasons = map(lasting, (predict_pairs, predict_peaks, explain))
         view = why_view(found, query, predict_pairs=pairs, predict_peaks=peaks, reasons=reasons)
         return render("why.html", why=view)
 
-    return studies.cached(("why", progress(found), query.pairs), build)
+    return studies.cached(("why", progress(found), query), build)
 
 
 @router.get("/trials/{number}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -211,10 +211,6 @@ class Budget:
         Without GPUs, ``gpu_hours`` sets no limit."""
         by_gpus = self.gpu_hours * 3600.0 / (gpus * self.at_once) if self.gpu_hours is not None and gpus > 0 else None
         return min((limit for limit in (self.wall_s, by_gpus) if limit is not None), default=None)
-
-    def extended(self, more: Mapping[str, Any]) -> Budget:
-        """Returns the budget with ``more`` added to those limits that it has, by their names."""
-        return replace(self, **{n: getattr(self, n) + v for n, v in more.items() if getattr(self, n) is not None})
 
 
 @dataclass(frozen=True)

@@ -71,12 +71,15 @@ class Comparison:
     b: ComparedSide
     ratio: Gain | None
     """Tokens/hour of b over a, minus 1; ``None`` of one configuration, and where one has no undisturbed cycle."""
-    changes: Mapping[str, tuple[KnobValue | None, KnobValue | None]]
-    """Knobs that differ, as (a, b)."""
     differs: tuple[str, ...] = ()
     """Other differences, as ``place: a -> b``; unless empty, the ratio also contains their effect."""
     baselines: tuple[ComparedSide, ComparedSide] | None = None
     """Baselines of two studies, which show how similar machines and workloads are."""
+
+    @property
+    def changes(self) -> Mapping[str, tuple[KnobValue | None, KnobValue | None]]:
+        """Knobs that differ, as (a, b)."""
+        return self.a.configuration.difference(self.b.configuration)
 
     @property
     def comparable(self) -> bool:
@@ -99,14 +102,14 @@ def compare_trials(record: StudyReading, a: Trial, b: Trial) -> Comparison:
         before, after = (spread_words(completions([t])) if t.speed_cycles() else "not measured" for t in (a, b))
         differs.append(f"completion lengths: {before} -> {after}")
     ratio = evidence.gain(record.trials, b.configuration, a.configuration)
-    return _comparison(here, there, ratio, tuple(differs))
+    return Comparison(here, there, ratio, tuple(differs))
 
 
 def compare_studies(a: StudyReading, b: StudyReading) -> Comparison:
     """Compares the first recommended rows of two studies, and their baselines."""
     best = tuple(_best(record) for record in (a, b))
     base = tuple(_runs(record, record.study.spec.baseline, "baseline") for record in (a, b))
-    return _comparison(best[0], best[1], _ratio(*best), differences(a, b), (base[0], base[1]))
+    return Comparison(best[0], best[1], _ratio(*best), differences(a, b), (base[0], base[1]))
 
 
 def differences(a: StudyReading, b: StudyReading) -> tuple[str, ...]:
@@ -144,16 +147,6 @@ def verdict(comparison: Comparison) -> str:
 
 def _why_none(side: ComparedSide) -> str:
     return clean(side.outcome) if side.speed is None or side.outcome == "emulated" else "all its cycles were disturbed"
-
-
-def _comparison(
-    a: ComparedSide,
-    b: ComparedSide,
-    ratio: Gain | None,
-    differs: tuple[str, ...],
-    baselines: tuple[ComparedSide, ComparedSide] | None = None,
-) -> Comparison:
-    return Comparison(a, b, ratio, a.configuration.difference(b.configuration), differs, baselines)
 
 
 def _ratio(a: ComparedSide, b: ComparedSide) -> Gain | None:

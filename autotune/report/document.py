@@ -31,27 +31,19 @@ from autotune.wording.text import changes, in_order, knob_value
 from trainer.child.contract import encode
 
 
-def report(
-    reading: StudyReading,
-    *,
-    legal: int | None = None,
-    plot: str = "",
-    reasons: Why | None = None,
-    configuration: tuple[str, str] | None = None,
-) -> str:
+def report(reading: StudyReading, *, legal: int | None = None, plot: str = "", reasons: Why | None = None) -> str:
     """Builds the text of the report, ending in a newline.
 
     Args:
         legal: number of legal combinations of the space; ``None`` if they were not counted.
         plot: name of the plot file beside the report; empty if there is none.
         reasons: reasons for the answer; ``None`` if there are none.
-        configuration: name and text of the answer's file for the framework; ``None`` if there is none.
     """
     reading = replace(reading, trials=tuple(sorted(reading.trials, key=lambda t: t.number)))
     spec, trials = reading.study.spec, reading.trials
     text = sections(
         [
-            ("Answer", [*_answer(reading), *_file(configuration)]),
+            ("Answer", _answer(reading)),
             ("Where the time goes", _times(reading, plot)),
             ("What the GPU and the host did", found.usage_section(reading)),
             ("Why", found.why_section(reasons)),
@@ -113,10 +105,6 @@ def _row(row: RecommendationRow, spec: StudySpec) -> list[str]:
             ]
         ),
     ]
-
-
-def _file(configuration: tuple[str, str] | None) -> list[str]:
-    return [] if configuration is None else [f"`{configuration[0]}`:", block(configuration[1].splitlines())]
 
 
 def _times(reading: StudyReading, plot: str) -> list[str]:

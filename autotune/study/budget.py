@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.domain import Budget, Configuration, CycleKind, FailureReason, Protocol, Trial, TrialState
@@ -70,6 +70,11 @@ def remaining_s(budget: Budget, spent: Spent, gpus: int) -> float | None:
     if budget.gpu_hours is not None and gpus > 0:
         left.append((budget.gpu_hours * 3600.0 - spent.gpu_s) / (gpus * budget.at_once))
     return min(left) if left else None
+
+
+def extended(budget: Budget, more: Mapping[str, float]) -> Budget:
+    """Returns the budget with ``more`` added to those limits that it has, by their names."""
+    return replace(budget, **{n: getattr(budget, n) + v for n, v in more.items() if getattr(budget, n) is not None})
 
 
 def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str | None:

@@ -37,7 +37,7 @@ from autotune.ports import (
 )
 from autotune.recommendation.recommend import recommend, unconfirmed
 from autotune.study import neighbours, schedule
-from autotune.study.budget import Ledger, Spent, remaining_s
+from autotune.study.budget import Ledger, Spent, extended, remaining_s
 from autotune.study.control import Action
 from autotune.study.crews import Alone, MachineFaults
 from autotune.study.judging import judge_of
@@ -262,7 +262,7 @@ class StudyLoop:
         """Queues the trials to run again and extends the budget, as requested; returns whether anything was."""
         for event in todo:
             if event.kind == Action.EXTEND.event_kind:
-                self.budget = self.budget.extended(event.data.get("more", {}))
+                self.budget = extended(self.budget, event.data.get("more", {}))
                 self._say("budget_extended", "the budget was extended, as requested", None, **vars(self.budget))
             else:
                 again = self.store.trial(self.study.id, event.trial or 0).configuration

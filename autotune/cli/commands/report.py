@@ -52,6 +52,7 @@ def report_command(
     from autotune.charts.chart import file_of
     from autotune.charts.history import history
     from autotune.report import report
+    from autotune.report.markdown import block
 
     if as_json:
         if output != STANDARD_OUTPUT:
@@ -70,14 +71,11 @@ def report_command(
     picture = None if target is None else target.with_suffix(".svg")
     _refuse_to_overwrite([p for p in (target, picture) if p is not None], force=force)
     found, exports = _read(study, home)
-    made = exports[0] if exports and not isinstance(exports[0], str) else None
-    text = report(
-        found,
-        legal=_legal(found),
-        plot="" if picture is None else quote(picture.name),
-        reasons=_reasons(found),
-        configuration=None if made is None else (made.main, made.export.files[made.main]),
-    )
+    plot = "" if picture is None else quote(picture.name)
+    text = report(found, legal=_legal(found), plot=plot, reasons=_reasons(found))
+    for made in exports[:1]:
+        if not isinstance(made, str):
+            text += f"\n## The answer as {made.main}\n\n{block(made.export.files[made.main].splitlines())}\n"
     if target is None or picture is None:
         console.line(text.removesuffix("\n"))
         return

@@ -48,7 +48,7 @@ autotune.Client("http://127.0.0.1:1")
 
 
 def test_dashboard_and_alerts_ask_for_metrics_that_there_are(finished: Reader) -> None:
-    known = set(re.findall(r'Metric\(\s*"(autotune_\w+)"', (ROOT / "api" / "metrics.py").read_text()))
+    known = set(re.findall(r'(?:Metric|_gauge)\(\s*"(autotune_\w+)"', (ROOT / "api" / "metrics.py").read_text()))
     asked = [
         set(re.findall(r"autotune_\w+", (ROOT / "docs" / file).read_text())) for file in ("grafana.json", "alerts.yaml")
     ]

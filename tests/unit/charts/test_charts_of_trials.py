@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 
 from autotune.charts import Chart
-from autotune.charts.card import knob_chart
 from autotune.charts.feasibility_map import MOST_VALUES, Cell, feasibility_map
 from autotune.charts.memory_dots import Capacity, by_phase, memory
 from autotune.charts.phase_bars import MOST_CYCLES, by_cycle, by_trial
 from autotune.charts.scatter import MOST_POINTS, memory_front
 from autotune.domain import CycleKind, FailureReason, Pool, Trial
-from autotune.domain.differences import Differences
 from autotune.insights.ranking import SHOWN, chosen
-from autotune.statistics.knob_shares import KnobShares, Share, knob_shares
 from tests.support import factories as f
 from tests.support.large_study import large_trials
 
@@ -52,7 +49,6 @@ def all_of(trials: list[Trial]) -> list[Chart]:
         by_cycle(trials[0]),
         memory(trials, BASE, HOST),
         feasibility_map(trials, knobs, {}, {}),
-        knob_chart(knob_shares(trials, BASE, trials[1].configuration)),
         memory_front(trials, Pool.HOST),
     ]
 
@@ -170,22 +166,8 @@ def test_ten_thousand_trials_do_not_grow_the_charts() -> None:
     front = memory_front(trials, Pool.HOST)
     assert front.drawing.count("<circle") <= MOST_POINTS + len(front.rows)
     every = [front, by_trial(trials, BASE), memory(trials, BASE, HOST)]
-    every += [
-        feasibility_map(trials, ("x", "y"), {}, {}),
-        knob_chart(knob_shares(trials, BASE, trials[2].configuration)),
-    ]
+    every.append(feasibility_map(trials, ("x", "y"), {}, {}))
     assert sum(len(chart.drawing) for chart in every) < 200_000
-
-
-def test_a_share_whose_interval_says_nothing_is_told_and_not_drawn() -> None:
-    wide = Share(("micro_batch_size",), 0.5, -0.9, 19.0)
-    told = Share(("gradient_checkpointing", "optimizer", "host_allocator"), 0.3, 0.1, 0.5)
-    changes: Differences = dict.fromkeys((*wide.knobs, *told.knobs), (1, 2))
-    chart = knob_chart(KnobShares(changes, (wide, told), Share(tuple(changes), 0.9, 0.2, 1.9), 0.0, 7))
-    assert chart.drawing.count("<rect") == 1
-    assert "gradient_checkpointing with 2 more" in chart.drawing
-    assert [row[0] for row in chart.rows] == ["micro_batch_size", "gradient_checkpointing, optimizer, host_allocator"]
-    assert chart.says.startswith("Together +90.0 %, by one model of 7 trials; proven: gradient_checkpointing with")
 
 
 EMPTY: list[Callable[[], Chart]] = [
@@ -193,7 +175,6 @@ EMPTY: list[Callable[[], Chart]] = [
     lambda: by_cycle(f.trial(0)),
     lambda: memory([], BASE, HOST),
     lambda: feasibility_map([], ("a", "b"), {}, {}),
-    lambda: knob_chart(None),
     lambda: memory_front([], Pool.HOST),
 ]
 

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from api.dashboard.answer_view import answer_page
 from api.dashboard.compare_view import compare_view
+from api.dashboard.render import render
 from api.dashboard.report_page import report_page
 from api.dashboard.study_view import study_view
 from api.dashboard.why_view import WhyQuery, why_view
@@ -24,13 +26,16 @@ from autotune.documents.recommendation import recommendation_json
 from autotune.domain import Configuration, Gain, Resources, StudyStatus, Trial
 from autotune.insights.why import shares_lines
 from autotune.recommendation.comparison import Comparison, compare_trials, verdict
+from autotune.recommendation.current import answer_document
 from autotune.recommendation.reading import StudyReading
 from autotune.report import report
 from autotune.statistics.evidence import gain
 from autotune.statistics.knob_shares import knob_shares
+from autotune.wording.sentences import gain_figure, row_gain_words
 from benchmarks.gpu.journal import trial_of
 from benchmarks.intervals.recordings import TABLES
 from tests.support import factories
+from tests.support.served import words_of
 from tests.unit.cli import drawing
 from trainer.child.contract import CycleKind
 
@@ -150,12 +155,36 @@ def screens(study: StudyReading) -> Iterator[str]:
     page = study_view(study, {})
     yield " ".join((page.title, *page.knobs, page.history.says, *(" ".join(row) for row in page.history.rows)))
     why = why_view(study, WhyQuery(), predict_pairs=lambda *_: {}, predict_peaks=lambda *_: ())
-    yield " ".join((why.knobs.says, *(" ".join(row) for row in why.knobs.rows)))
+    yield render("why.html", why=why).decode()
+    yield render("study.html", study=page).decode()
     for a, b in permutations(study.trials, 2):
-        yield verdict(compare_trials(study, a, b))
-        yield str(compare_view(study, [a.number, b.number]).figures)
+        view = compare_view(study, [a.number, b.number])
+        yield from (*view.verdicts, str(view.figures))
     for row in study.recommendation.rows if study.recommendation is not None else ():
         yield "\n".join(shares_lines(knob_shares(study.trials, study.study.spec.baseline, row.configuration)))
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_pages_reports_and_api_state_the_gain_that_compare_states(path: Path) -> None:
+    study = reading(path)
+    for a, b in permutations(study.trials, 2):
+        found, view = compare_trials(study, a, b), compare_view(study, [a.number, b.number])
+        assert view.verdicts == (verdict(found),)
+        change = {line.name: line.change for line in view.figures}.get("tokens/hour")
+        assert change in (None, "" if found.ratio is None else gain_figure(found.ratio))
+        if found.ratio is not None:
+            doubt = ("it includes no difference", "too few undisturbed cycles to decide")
+            assert view.verdicts[0].endswith(doubt) is not found.decided
+    if study.recommendation is None or not study.recommendation.rows:
+        return
+    answer = answer_page(study, [""] * len(study.recommendation.rows))
+    pages = render("study.html", study=study_view(study, {})), render("recommendation.html", answer=answer)
+    texts = [report(study), *map(words_of, (report_page(study), *map(bytes.decode, pages)))]
+    told = answer_document(study)["recommendation"]["rows"]
+    for row, document in zip(study.recommendation.rows, told, strict=True):
+        if row.gain is not None:
+            assert all(row_gain_words(row) in text for text in texts)
+            assert (document["gain"]["value"], document["gain"]["low"]) == (row.gain.value, row.gain.low)
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
