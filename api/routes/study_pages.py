@@ -48,7 +48,7 @@ def why_page(studies: StudyCache, study_id: int, query: WhyQuery) -> bytes:
         return lambda *given: studies.cached((of.__name__, settled(found), given[2:]), lambda: of(*given))
 
     def build() -> bytes:
-        pairs, peaks, reasons = map(lasting, (predict_pairs, predict_peaks, explain))
+        pairs, peaks, reasons = lasting(predict_pairs), lasting(predict_peaks), lasting(explain)
         view = why_view(found, query, predict_pairs=pairs, predict_peaks=peaks, reasons=reasons)
         return render("why.html", why=view)
 

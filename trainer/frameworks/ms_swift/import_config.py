@@ -118,7 +118,7 @@ def import_config(
     environment: dict[str, str] = faults.of(run.environment, {})
     launched = faults.of(run.launched, 0)
     knobs, own = run.knobs(environment, launched or processes)
-    rewards = faults.of(run.named_rewards, ())
+    rewards = faults.of(run.named_rewards, tuple[str, ...]())
     served = faults.of(lambda: run.server_of(script, knobs, fields), NO_SERVER)
     faults.raise_collected()
     passthrough = run.passthrough()

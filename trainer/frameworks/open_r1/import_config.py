@@ -93,7 +93,7 @@ def import_config(
     beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
     launched = faults.of(lambda: training_processes(server, server_name), 0) or beside.file.processes or 0
     knobs = recipe.knobs(beside, processes or launched or 1)
-    rewards = faults.of(recipe.named_rewards, ())
+    rewards = faults.of(recipe.named_rewards, tuple[str, ...]())
     faults.raise_collected()
     served = recipe.server_of(server, server_name, knobs)  # takes a server's share out of the knobs
     variables = recipe.entries.get(ENVIRONMENT)

@@ -126,7 +126,7 @@ def import_config(
     whole = {**values, **beside}
     knobs = config.knobs(whole, fields, launched or processes, accelerate)
     environment = faults.of(config.environment, _NO_FILES)
-    rewards = faults.of(lambda: config.rewards(values.get("reward_funcs")), ())
+    rewards = faults.of(lambda: config.rewards(values.get("reward_funcs")), tuple[str, ...]())
     served_by = paired(name, server, server_name, itself=text if script and starts_server(text, name, knobs) else "")
     served = faults.of(lambda: config.server_of(served_by, knobs), NO_SERVER)
     faults.raise_collected()
