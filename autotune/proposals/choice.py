@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from autotune.domain import Configuration
 from autotune.proposals.candidate_grid import CandidateGrid, Mask, Point
 from autotune.proposals.forecasts import SURE
-from autotune.proposals.steps import EXPERT, NO_STAKE, Step, expert_rank, stake
+from autotune.proposals.steps import EXPERT, NO_STAKE, PAYS, Step, expert_rank, stake
 from autotune.proposals.translation import Observation, OptunaTrialStatus
 from autotune.statistics.distributions import normal_below, normal_density
 from search_spaces.configuration import KnobValue
@@ -49,8 +49,6 @@ RESTART_COST = 4.0
 """Trials in a living process that cost as much as one that starts a process."""
 ALIKE = 0.01
 """Forecasts this close are equal; then the one nearest to the base is tried."""
-PAYS = 0.03
-"""Log tokens/hour that a forecast has to gain; less may be noise."""
 REFINED = 8
 """Single changes of a drawn candidate, at most."""
 MISLED = 0.1

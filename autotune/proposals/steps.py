@@ -1,8 +1,8 @@
-"""Steps: configurations that differ from the fastest one in a single knob, and which of them were made. Pure."""
+"""Steps: configurations that differ from the best one in a single knob, and which of them were made. Pure. The base of
+the next step is the configuration that last improved on the one before it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +11,8 @@ from autotune.proposals.candidate_grid import CandidateGrid, Dimension, Mask, Po
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Knob
 
+PAYS = 0.03
+"""In log tokens/hour: a step that gained no more may be noise, and the base stays."""
 NO_STAKE = 0.02
 """A knob that acts on no more than this share of a cycle cannot pay."""
 ROWS = "micro_batch_size"
@@ -48,11 +50,11 @@ def progress(dimensions: Sequence[Dimension], seen: Sequence[tuple[Point, float 
     """Reads the progress of trials, in their order; ``None`` before anything held. ``seen``: point and log
     tokens/hour, ``None`` if it failed or was stopped early."""
     base: Point | None = None
-    at, best = 0, -math.inf
+    at, best = 0, 0.0
     tried: set[Place] = set()
     names = [d.name for d in dimensions]
     for place, (point, value) in enumerate(seen):
-        pays = value is not None and value > best
+        pays = value is not None and (base is None or value > best + PAYS)
         here = zip(names, base or point, point, strict=True)
         changed = [(name, old, new) for name, old, new in here if old != new]
         moved = _leading([name for name, _, _ in changed])
