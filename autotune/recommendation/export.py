@@ -23,7 +23,7 @@ from search_spaces.batch import batch_of, training_gpus
 from search_spaces.native import is_native
 from trainer.child.contract import NoteRecord, write_atomic
 from trainer.frameworks.common.exported import Export, ExportRequest
-from trainer.frameworks.common.scripts import placed
+from trainer.frameworks.common.scripts import with_folder
 
 README = "README.md"
 TRAIN = "train.jsonl"
@@ -226,9 +226,9 @@ def put(texts: Mapping[str, str], folder: Path, *, force: bool = False) -> tuple
 def command_of(export: Export, folder: Path) -> tuple[tuple[str, ...], str, dict[str, str]]:
     """Returns (words, working directory or empty, environment) of the training command of an export in ``folder``."""
     command = export.command
-    words = tuple(placed(word, str(folder)) for word in command.argv)
-    environment = {name: placed(value, str(folder)) for name, value in command.environment.items()}
-    return words, placed(command.folder, str(folder)), environment
+    words = tuple(with_folder(word, str(folder)) for word in command.argv)
+    environment = {name: with_folder(value, str(folder)) for name, value in command.environment.items()}
+    return words, with_folder(command.folder, str(folder)), environment
 
 
 def shell_line(export: Export, run: str, folder: Path) -> str:

@@ -74,8 +74,8 @@ def answered(stored: Recommendation | None, study: Study, trials: Sequence[Trial
     return AnswerSource.BEST_SO_FAR, recommend(study.spec, trials, ended_by, now=latest)
 
 
-def _gains(found: Recommendation | None) -> list[tuple[Configuration, str]]:
-    rows = () if found is None else found.rows
+def _gains(answer: Recommendation | None) -> list[tuple[Configuration, str]]:
+    rows = () if answer is None else answer.rows
     return [(row.configuration, "" if row.gain is None else gain_words(row.gain)) for row in rows]
 
 

@@ -162,7 +162,7 @@ def check_faults(request: Request, faults: Faults, where: str) -> list[Finding]:
 
 
 def check_trackers(python: str, keys: Mapping[str, Any]) -> list[Finding]:
-    """Warns of each tracker in the configuration's ``report_to`` that is not in the interpreter's folders."""
+    """Warns about each tracker in the configuration's ``report_to`` that is not in the interpreter's folders."""
     words, found = keys.get("report_to"), shutil.which(os.path.expanduser(python)) or python
     sites = list(Path(found).absolute().parent.parent.glob("lib/python*/site-packages"))
     asked = [word for word in TRACKERS if word in (words if isinstance(words, list) else [words])]

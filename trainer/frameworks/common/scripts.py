@@ -36,7 +36,7 @@ def quoted(word: str) -> str:
     return '"$here"'.join(parts[-2:]) or "''"
 
 
-def placed(word: str, folder: str) -> str:
+def with_folder(word: str, folder: str) -> str:
     """Returns a word with ``folder`` where ``{here}`` stands for it."""
     return folder.join(_OURS.split(word)[-2:])
 
