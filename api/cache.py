@@ -24,6 +24,7 @@ from autotune.recommendation.current import Lives, attempt_paths, sign_of_life
 from autotune.recommendation.export import ExportChoice, Exported, export_or_reason
 from autotune.recommendation.reading import StudyReading, answered, last_run, run_state
 from autotune.settings import DatabaseFile, HomePaths, Settings
+from autotune.statistics.nodes import levelled
 from trainer.child.contract import NoteRecord
 
 PATIENCE = 30.0
@@ -251,7 +252,7 @@ class StudyCache:
         store = self._opened()
         earlier = () if previous is None else previous.trials
         since = next((at for at, trial in enumerate(earlier) if not trial.state.is_finished), len(earlier))
-        trials = (*earlier[:since], *store.trials(study.id, since))
+        trials = levelled((*earlier[:since], *store.trials(study.id, since)))
         stored = store.recommendation(study.id)
         rests_on = ("answer", study.id, study.status, _ended(trials), stored and stored.created_at)
         reading = StudyReading(
@@ -275,6 +276,6 @@ def _gpu_names(fingerprint: Fingerprint | None) -> str:
     """Returns the names of a fingerprint's GPUs, ``cpu`` without GPUs; ``""`` without a fingerprint."""
     if fingerprint is None:
         return ""
-    gpus = fingerprint.hardware.get("gpus")
-    names = {str(gpu.get("name", "")) for gpu in gpus or () if isinstance(gpu, Mapping)}
+    gpus = fingerprint.hardware.get("gpus") or ()
+    names = {str(gpu.get("name", "")) for gpu in gpus if isinstance(gpu, Mapping)}
     return ", ".join(sorted(names)) if names else "cpu"

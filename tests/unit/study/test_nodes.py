@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from api.cache import StudyCache
 from autotune.documents.recommendation import gain_json
 from autotune.domain import Budget, Trial, TrialKind, TrialState
 from autotune.ports import Assignment, RunReport, StopToken, Watcher
 from autotune.proposals.proposer import make_proposer
 from autotune.proposals.translation import evidence as observations
+from autotune.recommendation.reading import read_study
+from autotune.settings import read_settings
 from autotune.statistics import evidence, nodes
 from autotune.store import open_store
 from autotune.study import confirmation, neighbours, schedule
@@ -231,9 +235,9 @@ class Slowed:
 SPACE = SearchSpace.from_json({"knobs": {"micro_batch_size": [1, 2, 4, 8], "gradient_checkpointing": [True, False]}})
 
 
-def studied() -> StudyResult:
+def studied(database: str = ":memory:") -> StudyResult:
     """A study on two nodes of two places."""
-    clock, store, stop = FakeClock(), open_store(":memory:"), FakeStop()
+    clock, store, stop = FakeClock(), open_store(database), FakeStop()
     spec = f.study_spec(space=SPACE.as_json(), sampler="random")
     study = store.create_study(spec, clock.now())
     places = ("a", "a", "b", "b")
@@ -255,6 +259,17 @@ def test_a_study_on_two_nodes_confirms_on_one_and_has_a_baseline_on_each() -> No
     assert all(len(places) == 1 for places in rounds.values())
     gain = not_none(result.recommendation).rows[0].gain
     assert gain is None or gain.pairs > 0
+
+
+def test_page_and_terminal_have_the_nodes_speeds_and_the_answer_as_it_was_written(tmp_path: Path) -> None:
+    database = str(tmp_path / "autotune.sqlite")
+    study, store = studied(database).study, open_store(database)
+    cache = StudyCache(read_settings({}, tmp_path, database), lambda: open_store(database))
+    here, page = read_study(store, study), cache.snapshot(study.id)
+    cache.close()
+    assert {t.number: t.node_log for t in here.trials} == {t.number: t.node_log for t in page.trials}
+    assert any(t.node_log for t in page.trials)
+    assert [not_none(one.recommendation).notes for one in (here, page)] == [not_none(here.stored).notes] * 2
 
 
 class UntilHalf(SeenObserver):
