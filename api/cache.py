@@ -255,16 +255,15 @@ class StudyCache:
         trials = levelled((*earlier[:since], *store.trials(study.id, since)))
         stored = store.recommendation(study.id)
         rests_on = ("answer", study.id, study.status, _ended(trials), stored and stored.created_at)
-        reading = StudyReading(
+        return StudyReading(
             study=study,
             trials=trials,
             spent=store.spent(study.id),
-            **vars(last_run(store, study, trials)),
+            **{**vars(last_run(store, study, trials)), "alive": alive},
             fingerprint=store.fingerprint(study.id),
             stored=stored,
             known_answer=self.cached(rests_on, lambda: answered(stored, study, trials)),
         )
-        return replace(reading, alive=alive)
 
 
 def _ended(trials: tuple[Trial, ...]) -> tuple[int, float]:
