@@ -66,8 +66,8 @@ class ConfirmationPlan:
 
 
 def protocol_for(study: Study, trials: Sequence[Trial] = (), configuration: Configuration | None = None) -> Protocol:
-    """Returns the first round's protocol: recorded-length and maximum-length cycles in turns, one natural cycle for the
-    rewards, and one at twice the lengths."""
+    """Returns the first round's protocol: recorded-length cycles, then a natural one for the rewards, one of maximum
+    length, and one at twice the lengths."""
     lengths = replayed(study, trials, configuration)
     return with_repeats(replace(study.spec.protocol, natural=1, maximum=1, double=1, lengths=lengths), trials)
 

@@ -16,7 +16,9 @@ recorded machine), below observed start-up effects (0.9)."""
 
 @dataclass
 class CyclePlan:
-    """Walks through a protocol: warm-up, natural, then recorded and maximum cycles in turn (R M R M ...), then double.
+    """Walks through a protocol: warm-up, recorded, natural, maximum, double; natural first where it gives the lengths.
+
+    The recorded cycles, which make the figure, so have the same prompts in all trials that are compared.
 
     A disturbed cycle is discarded and repeated at once, at most ``max_repeats`` times over the whole trial, and not at
     all where all natural cycles, two at least, were disturbed: on such a machine a repeat is, too.
@@ -43,14 +45,10 @@ class CyclePlan:
             return None
         if done[CycleKind.WARMUP] < p.warmup:
             return CycleKind.WARMUP
-        if done[CycleKind.NATURAL] < p.natural:
-            return CycleKind.NATURAL
-        recorded, maximum = done[CycleKind.RECORDED], done[CycleKind.MAXIMUM]
-        if recorded < p.recorded and (recorded <= maximum or maximum >= p.maximum):
-            return CycleKind.RECORDED
-        if maximum < p.maximum:
-            return CycleKind.MAXIMUM
-        return CycleKind.DOUBLE if done[CycleKind.DOUBLE] < p.double else None
+        wanted = [(CycleKind.RECORDED, p.recorded), (CycleKind.NATURAL, p.natural)]
+        wanted = wanted if p.lengths else wanted[::-1]
+        wanted += [(CycleKind.MAXIMUM, p.maximum), (CycleKind.DOUBLE, p.double)]
+        return next((kind for kind, count in wanted if done[kind] < count), None)
 
     def judge(self, kind: CycleKind, outside_cpu: Optional[float], compiled: bool = False) -> Tuple[bool, bool]:
         """Counts a finished cycle and returns (accepted, noisy); ``compiled``: a compiler ran in it, which happens
@@ -86,7 +84,7 @@ class Settling:
     transformers' generation, and the next two, with the same lengths, 17 s
     (``benchmarks/tables/h100-studies-2026-11-22.md``).
 
-    Nothing is withheld if a natural or maximum-length cycle stands between the warm-up and the first timed one.
+    Nothing is withheld if a natural cycle stands between the warm-up and the first timed one.
 
     Args:
         plan: plan of the cycles, which adds a cycle for a dropped one.
@@ -117,7 +115,7 @@ class Settling:
     def _is_first(self) -> bool:
         protocol, done = self._plan.protocol, self._plan.done
         first = done[CycleKind.RECORDED] == 1 and not done[CycleKind.NATURAL]
-        return first and protocol.warmup > 0 and protocol.maximum == 0 and protocol.recorded > 1
+        return first and protocol.warmup > 0 and protocol.recorded > 1
 
     def _compared(self) -> List[CycleRecord]:
         """Compares the withheld cycle with the next; a cycle that replaces a dropped one is compared in turn."""

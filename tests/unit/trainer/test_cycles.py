@@ -24,19 +24,18 @@ def walk(protocol: Protocol, disturbed: list[bool]) -> tuple[list[CycleKind], Cy
     return kinds, plan
 
 
-def test_recorded_and_maximum_alternate_after_the_natural_cycles() -> None:
-    kinds, _ = walk(Protocol(warmup=1, natural=2, recorded=3, maximum=2), [])
-    assert "".join(kind.value[0] for kind in kinds) == "wnnrmrmr"
-
-
-def test_maximum_cycles_that_are_left_over_come_last() -> None:
-    kinds, _ = walk(Protocol(warmup=0, recorded=1, maximum=3), [])
-    assert "".join(kind.value[0] for kind in kinds) == "rmmm"
-
-
-def test_cycles_at_twice_the_lengths_come_after_all_others() -> None:
-    kinds, _ = walk(Protocol(warmup=1, natural=1, recorded=2, maximum=1, double=2), [])
-    assert "".join(kind.value[0] for kind in kinds) == "wnrmrdd"
+@pytest.mark.parametrize(
+    ("protocol", "order"),
+    [
+        (Protocol(warmup=1, natural=2, recorded=3, maximum=2), "wnnrrrmm"),
+        (Protocol(warmup=1, natural=1, recorded=2, maximum=1, double=2), "wnrrmdd"),
+        (Protocol(warmup=1, natural=1, recorded=3, maximum=1, double=1, lengths=(3, 4)), "wrrrnmd"),
+        (Protocol(warmup=1, recorded=3, lengths=(3, 4)), "wrrr"),
+    ],
+)
+def test_the_cycles_of_the_figure_have_the_same_places_once_lengths_are_known(protocol: Protocol, order: str) -> None:
+    kinds, _ = walk(protocol, [])
+    assert "".join(kind.value[0] for kind in kinds) == order
 
 
 @given(LENGTHS, st.integers(1, 512))

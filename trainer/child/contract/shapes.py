@@ -15,8 +15,8 @@ class Protocol:
     """Measurement protocol of a trial: the kinds and numbers of its cycles, and the limits of a disturbed cycle.
 
     ``lengths`` are completion lengths in tokens, one for each row of an update, replayed in every RECORDED cycle; empty
-    means "take them from this trial's own NATURAL cycles". Order of cycles: ``warmup``, ``natural``, then ``recorded``
-    (with ``maximum`` cycles alternating after them, R M R M ...), then ``double``.
+    means "take them from this trial's own NATURAL cycles", which then come before the RECORDED ones. Order of cycles:
+    ``warmup``, ``recorded``, ``natural``, ``maximum``, ``double``.
     """
 
     warmup: int = 1
