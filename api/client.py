@@ -163,16 +163,9 @@ class Client:
         """Lists the notes and tags of people on a study and its trials."""
         return self._get(Annotations, f"/studies/{study}/annotations").annotations
 
-    def raw(
-        self,
-        path: str,
-        query: Query | None = None,
-        *,
-        headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-    ) -> bytes:
-        """Returns the body of the server's answer to a path below ``/api/v1``."""
-        with self._requesting(path, query, headers=headers, body=body) as answer:
+    def raw(self, path: str, query: Query | None = None, **more: Any) -> bytes:
+        """Returns the body of the server's answer to a path below ``/api/v1``; ``headers=`` and ``body=`` are sent."""
+        with self._requesting(path, query, **more) as answer:
             found: bytes = answer.read(LARGEST_ANSWER + 1)
         if len(found) > LARGEST_ANSWER:
             raise MachineError(f"{self._root} sent more than {LARGEST_ANSWER} bytes")

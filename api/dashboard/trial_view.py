@@ -19,6 +19,7 @@ from autotune.domain import Configuration, Trial
 from autotune.domain.places import TrialPlace, place_of
 from autotune.insights.phases import limit_sentence
 from autotune.insights.roofline import roof_of
+from autotune.insights.standings import source_words
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND, Cells, energy_words, speed_sentence, usage_of
 from autotune.recommendation.current import Life
@@ -103,13 +104,13 @@ def _facts(reading: StudyReading, trial: Trial, place: TrialPlace) -> tuple[tupl
     host, device = trial.host_peak, trial.device_peak
     facts = [
         ("state", trial.state.value.lower()),
-        ("proposed by", clean(trial.source)),
+        ("proposed by", source_words(trial.source)),
         ("attempt", str(trial.attempt) if trial.attempt > 1 else ""),
         ("round", str(trial.pair) if trial.pair is not None else ""),
         ("took", format_duration(trial.seconds) if trial.seconds is not None else ""),
         ("began", _moment(trial.started_at)),
         ("place", clean(place.whole)),
-        ("worst case", "passed" if trial.worst_case_passed else "not passed"),
+        ("longest batch", "passed" if trial.worst_case_passed else "not reached"),
         ("speed cycles", str(len(trial.speed_cycles()))),
         ("bound by", clean(limit_sentence(trial, spec.memory_limit, spec.resources.device_memory))),
         ("speed", clean(speed_sentence(trial, roof_of(reading.study, reading.fingerprint)))),

@@ -51,7 +51,9 @@ class RecommendationQuery(Parameters):
         Format.JSON,
         description="A framework's own: the configuration file of its GRPO script, or the script that trains.",
     )
-    row: int = Field(1, ge=1, le=2, description="Of a file: 1 learns as the baseline does, 2 with what you permitted.")
+    row: int = Field(
+        1, ge=1, le=2, description="Of a file: 1 has the baseline's numerics, 2 changes numerics or the update."
+    )
     native_only: bool = Field(False, description="Of a file: only what the framework has settings for, no launcher.")
 
 
@@ -121,7 +123,7 @@ PROMPTS = "prompts/train.jsonl"
 class ExportQuery(Parameters):
     """Query that selects a configuration to export."""
 
-    row: int = Field(1, ge=1, le=2, description="1 learns as the baseline does, 2 with what you permitted.")
+    row: int = Field(1, ge=1, le=2, description="1 has the baseline's numerics, 2 changes numerics or the update.")
     trial: int | None = Field(None, ge=0, le=LARGEST_ID, description="The configuration of this trial instead.")
     native_only: bool = Field(False, description="The best that the framework's own settings reproduce.")
 

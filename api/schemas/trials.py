@@ -49,7 +49,7 @@ class Trial(Shape):
     state: TrialState = Field(strict=False)
     source: str = Field(description="Who proposed it.")
     attempt: int = Field(description="Attempts started so far.")
-    pair: int | None = Field(description="Round of a confirmation; its members ran next to each other.")
+    pair: int | None = Field(description="A/B round of a confirmation, whose members ran in turns.")
     configuration: dict[str, Knob]
     changes: dict[str, Change] = Field(description="Knobs that differ from the baseline.")
     rows_per_update: int

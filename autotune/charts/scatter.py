@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, drawing, empty, left_axis, nowhere
@@ -17,8 +17,6 @@ from autotune.wording.numbers import format_size, rate
 HEIGHT = 330.0
 FRAME = Frame(left=78.0, right=840.0, top=26.0, bottom=276.0)
 MOST_POINTS = 400
-GRID = 48
-"""Of more points, one in each of GRID x GRID parts of the plane is drawn."""
 NEAR = 0.05
 """What counts as predicted well, as a share."""
 AS_PREDICTED = (Mark("best", "as predicted", "━"), Mark("band", "within 5 %", "▒"))
@@ -51,7 +49,16 @@ def memory_front(trials: Sequence[Trial], pool: Pool, href: Href = nowhere) -> C
     front = sorted((p for p in points if p.front), key=lambda p: p.x)
     says = _front_words(len(points), front)
     rows = tuple((f"#{p.number}", rate(p.y), format_size(p.x * GIB)) for p in reversed(front))
-    return _plane("pareto", title, says, points, ("peak, GiB", plain), ("trial", "tokens/hour", "peak"), rows, href)
+    across = linear([p.x for p in points], FRAME.left, FRAME.right)
+    up = linear([p.y for p in points], FRAME.bottom, FRAME.top)
+    parts = [left_axis(FRAME, up, rate, "tokens/hour"), bottom_axis(FRAME, across, plain, "peak, GiB")]
+    if len(front) > 1:
+        parts.append(tag("path", d=path(_stairs([(across.at(p.x), up.at(p.y)) for p in front])), class_="best"))
+    parts += [_point(p, across, up, href) for p in thin(points)]
+    beaten = (Mark("many", "beaten by another", "●"),) if len(front) < len(points) else ()
+    legend = (Mark("ok", "on the front", "●"), *beaten) if front else ()
+    drawn = drawing(HEIGHT, parts, says, "pareto")
+    return Chart("pareto", title, says, drawn, ("trial", "tokens/hour", "peak"), rows, legend)
 
 
 def _front_words(count: int, front: Sequence[ScatterPoint]) -> str:
@@ -73,41 +80,9 @@ def as_predicted(across: Scale, up: Scale, low: float, high: float) -> list[Svg]
 
 
 def thin(points: Sequence[ScatterPoint]) -> list[ScatterPoint]:
-    """Returns all points, or one for each cell of the plane and every point of the front."""
-    if len(points) <= MOST_POINTS:
-        return list(points)
-    xs, ys = [p.x for p in points], [p.y for p in points]
-    wide, tall = (max(xs) - min(xs)) or 1.0, (max(ys) - min(ys)) or 1.0
-    kept: dict[tuple[int, int], ScatterPoint] = {}
-    for point in points:
-        place = (int(GRID * (point.x - min(xs)) / wide), int(GRID * (point.y - min(ys)) / tall))
-        kept.setdefault(place, point)
-    front = [p for p in points if p.front]
-    rest = [p for p in kept.values() if not p.front]
-    every = max(1, math.ceil(len(rest) / max(1, MOST_POINTS - len(front))))
-    return rest[::every] + front
-
-
-def _plane(
-    name: str,
-    title: str,
-    says: str,
-    points: Sequence[ScatterPoint],
-    axis: tuple[str, Callable[[float], str]],
-    heads: tuple[str, ...],
-    rows: tuple[tuple[str, ...], ...],
-    href: Href,
-) -> Chart:
-    across = linear([p.x for p in points], FRAME.left, FRAME.right)
-    up = linear([p.y for p in points], FRAME.bottom, FRAME.top)
-    front = sorted((p for p in points if p.front), key=lambda p: p.x)
-    parts = [left_axis(FRAME, up, rate, "tokens/hour"), bottom_axis(FRAME, across, axis[1], axis[0])]
-    if len(front) > 1:
-        parts.append(tag("path", d=path(_stairs([(across.at(p.x), up.at(p.y)) for p in front])), class_="best"))
-    parts += [_point(p, across, up, href) for p in thin(points)]
-    beaten = (Mark("many", "beaten by another", "●"),) if len(front) < len(points) else ()
-    legend = (Mark("ok", "on the front", "●"), *beaten) if front else ()
-    return Chart(name, title, says, drawing(HEIGHT, parts, says, name), heads, rows, legend)
+    """Returns the front, and of the others all or evenly ``MOST_POINTS`` at most."""
+    rest = [p for p in points if not p.front]
+    return rest[:: max(1, math.ceil(len(rest) / MOST_POINTS))] + [p for p in points if p.front]
 
 
 def _stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

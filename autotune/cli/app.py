@@ -18,7 +18,7 @@ from autotune.cli.options import add_database_option
 HELP = """Finds the GRPO training configuration with the most tokens/hour on your machine.
 
 It runs short real trials of your own training framework, and confirms the winner against your
-present configuration, with maximum-length completions. Begin with `autotune start --budget 10m`.
+present configuration, with the longest completions. Begin with `autotune start --budget 10m`.
 
 \b
 Results go to stdout, talk to stderr; every reading command has --json.

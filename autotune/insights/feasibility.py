@@ -46,7 +46,7 @@ def feasibility(trials: Iterable[Trial]) -> tuple[ValueRecord, ...]:
 def cause(outcome: Outcome) -> str:
     """Returns a failure's short name, equal for failures of one kind: ``OOM in update (host)``."""
     if outcome.reason is None:
-        return "worst case not passed"
+        return "longest batch not passed"
     where = f" in {outcome.phase}" if outcome.phase else ""
     pool = f" ({outcome.pool.value})" if outcome.pool else ""
     return f"{outcome.reason.value}{where}{pool}"

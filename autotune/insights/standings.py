@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.domain import Configuration, Trial, TrialKind, TrialState
+from autotune.domain import Configuration, FailureReason, Trial, TrialKind, TrialState
 from autotune.statistics import evidence
+from autotune.wording.text import clean
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,38 @@ def best_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     return tuple(sorted(trials, key=place))
 
 
+FAILURE_WORDS = {
+    FailureReason.ILLEGAL.value: "invalid settings",
+    FailureReason.QUALITY.value: "log-probs differ",
+    FailureReason.INFRA.value: "machine fault",
+    FailureReason.CANCELLED.value: "cancelled",
+}
+"""What people read of a failure whose name says little; documents keep the names."""
+
+
+def _reason(trial: Trial) -> str:
+    """Returns the name of a failed trial's reason."""
+    reason = None if trial.outcome is None else trial.outcome.reason
+    return "FAIL" if reason is None else reason.value
+
+
+def source_words(source: str) -> str:
+    """Describes the proposer of a trial, such as ``sampler (grey/step)``."""
+    words = {"competent": "expert default", "roomy": "large-memory default", "beside": "parallel baseline"}
+    words |= {"grey": "sampler", "tpe": "sampler", "random": "sampler", "grid": "sampler"}
+    name = words.get(clean(source).partition("/")[0])
+    return f"{name} ({clean(source)})" if name else clean(source)
+
+
 def outcome_word(trial: Trial) -> str:
-    """Returns one word for a trial's state or outcome: ``ok``, ``emulated`` (and ok), ``stopped`` (cannot win),
-    ``OOM``, ``running``."""
+    """Returns a trial's state or outcome in a word or two: ``ok``, ``emulated`` (and ok), ``stopped`` (cannot win),
+    ``OOM``, ``invalid settings``, ``running``."""
     if trial.state is TrialState.FAIL:
-        reason = trial.outcome.reason if trial.outcome is not None else None
-        return reason.value if reason is not None else "FAIL"
+        return FAILURE_WORDS.get(_reason(trial), _reason(trial))
     if trial.state is TrialState.COMPLETE:
         if trial.emulated and trial.worst_case_passed:
             return "emulated"
-        return "ok" if trial.worst_case_passed else "no worst case"
+        return "ok" if trial.worst_case_passed else "no longest batch"
     if trial.at_most is not None:
         return "stopped"
     return trial.state.value.lower()
@@ -91,7 +114,7 @@ class Counts:
 
     def sentence(self) -> str:
         """Lists the counts: ``12 tried: 7 ok, 2 stopped early, 2 OOM, 1 CRASH``."""
-        parts = [f"{n} {reason}" for reason, n in self.failures.items()]
+        parts = [f"{n} {FAILURE_WORDS.get(reason, reason)}" for reason, n in self.failures.items()]
         stopped = self.states.get(TrialState.PRUNED.value, 0)
         if stopped:
             parts.insert(0, f"{stopped} stopped early")
@@ -109,6 +132,6 @@ def count(trials: Iterable[Trial]) -> Counts:
     for trial in trials:
         states[trial.state.value] = states.get(trial.state.value, 0) + 1
         if trial.state is TrialState.FAIL:
-            label = outcome_word(trial)
+            label = _reason(trial)
             failures[label] = failures.get(label, 0) + 1
     return Counts(states, dict(sorted(failures.items(), key=lambda item: (-item[1], item[0]))))

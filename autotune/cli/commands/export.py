@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 RowOption = Annotated[
-    int, typer.Option(min=1, max=2, help="1: same numerics as the baseline; 2: with permitted changes.")
+    int, typer.Option(min=1, max=2, help="1: same numerics as the baseline; 2: changes numerics or the update.")
 ]
 TrialOption = Annotated[
     int | None, typer.Option(min=0, help="The configuration of trial N instead of a row.", metavar="N")

@@ -174,7 +174,7 @@ def _add_predicted(grid: LabelGrid, row: Predicted) -> None:
         f"{format_size(row.peak_high)}) of {format_size(row.capacity)}; fits with probability {row.fits:.0%}",
     )
     grid.add("", f"{_parts(row.parts)}; host memory of a node {format_size(row.host)}")
-    grid.add("limited by", row.limit())
+    grid.add("bound by", row.limit())
 
 
 def _parts(parts: Mapping[str, float]) -> str:

@@ -18,6 +18,7 @@ from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protoc
 from autotune.domain.places import place_of
 from autotune.insights.limits import lower_limits
 from autotune.insights.roofline import Roof
+from autotune.insights.standings import source_words
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND as USAGE_LEGEND
 from autotune.insights.usage_words import Cells, energy_words, speed_sentence, usage_of
@@ -102,7 +103,7 @@ def _used(trial: Trial) -> list[RenderableType]:
 def _head(trial: Trial, study: Study) -> Text:
     words = [f"trial #{trial.number} of {clean(study.spec.name)}", trial.kind.value, trial.state.value]
     if trial.source and trial.source != trial.kind.value:
-        words.append(f"by {clean(trial.source)}")
+        words.append(f"by {source_words(trial.source)}")
     if trial.attempt > 1:
         words.append(f"attempt {trial.attempt}")
     if trial.pair is not None:

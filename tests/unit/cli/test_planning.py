@@ -51,7 +51,7 @@ def test_a_plan_says_that_it_is_predicted_and_what_it_rests_on(model: Path) -> N
     assert "PREDICTED from the model's configuration alone; nothing was run." in flat
     assert "1.54B parameters" in flat
     assert "not yet compared with a recorded table on this GPU" in flat
-    assert "limited by" in flat
+    assert "bound by" in flat
     assert all(len(line) <= 80 for line in found.stdout.splitlines())
     assert not (model / "home").exists(), "a plan creates nothing"
 

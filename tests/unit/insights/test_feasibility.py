@@ -26,7 +26,7 @@ def test_counts_failures_by_value_and_cause() -> None:
     found = {(r.knob, r.value): r for r in feasibility(trials)}
     assert found["micro_batch_size", 8].failures == {"OOM in update (host)": 2, "CRASH": 1}
     assert list(found["micro_batch_size", 8].failures) == ["OOM in update (host)", "CRASH"]
-    assert found["micro_batch_size", 4].failures == {"worst case not passed": 1}
+    assert found["micro_batch_size", 4].failures == {"longest batch not passed": 1}
     assert found["micro_batch_size", 4].feasible / found["micro_batch_size", 4].tried == 0.5
     assert ("num_generations", 4) not in found, "one value tells nothing about the knob"
     assert [r.value for r in feasibility(trials) if r.knob == "micro_batch_size"] == [2, 4, 8]
