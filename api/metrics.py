@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from autotune.domain import RecommendationRow, StudyStatus
+from autotune.domain import StudyStatus
 from autotune.insights.standings import count
 from autotune.insights.usage import TrialUse, use_of
 from autotune.recommendation.places import PlaceState
@@ -106,27 +106,21 @@ def of_studies(snapshots: Sequence[StudyReading]) -> tuple[Metric, ...]:
     phases = [({**labels, "phase": p.phase}, p.gpu) for labels, use in uses for p in (*use.phases, use.whole)]
     spent, busy = "Over all runs of the tuner.", "Of it, by phase: share of the time a kernel ran."
     return (
-        _gauge("autotune_study_open", "1 while it can gain trials, else 0.", named, _is_open),
+        _gauge("autotune_study_open", "1 while open, else 0.", named, lambda s: s.study.status is StudyStatus.OPEN),
         _gauge("autotune_tuner_up", "1 while a tuner runs the study, else 0.", named, lambda s: float(s.alive)),
         Metric("autotune_trials", "Trials by state.", states),
         Metric("autotune_trial_failures", "Failed trials by reason.", failures),
         _gauge("autotune_spent_wall_seconds_total", spent, named, lambda s: s.spent[0]),
         _gauge("autotune_spent_gpu_seconds_total", spent, named, lambda s: s.spent[1]),
         _gauge("autotune_best_tokens_per_hour", "Of the answer.", rows, lambda row: row.tokens_per_hour),
-        _gauge("autotune_best_gain_ratio", "Of it over the baseline, minus 1.", rows, _gain),
+        _gauge(
+            "autotune_best_gain_ratio", "Over the baseline, minus 1.", rows, lambda r: r.gain.value if r.gain else None
+        ),
         _gauge("autotune_best_gpu_busy_ratio", busy, phases, lambda gpu: gpu.busy),
         _gauge("autotune_best_gpu_watts", "Of it, over all GPUs.", uses, lambda use: use.whole.watts),
         _gauge("autotune_best_joules_per_token", "Of it, all GPUs.", uses, lambda use: use.joules_per_token),
         _gauge("autotune_best_cores", "Of it, cores the process of a rank used.", uses, lambda use: use.whole.cores),
     )
-
-
-def _is_open(reading: StudyReading) -> float:
-    return float(reading.study.status is StudyStatus.OPEN)
-
-
-def _gain(row: RecommendationRow) -> float | None:
-    return None if row.gain is None else row.gain.value
 
 
 def of_places(snapshots: Sequence[StudyReading]) -> tuple[Metric, ...]:

@@ -54,7 +54,7 @@ def budget_view(reading: StudyReading) -> BudgetView:
     if gpu_hours > 0 and not given.gpu_hours:  # a limit has its own bar
         used += f" and {gpu_hours:.2f} GPU-hours"
     known = [
-        ("time", wall_s, given.wall_s, format_duration(wall_s), _words(given.wall_s)),
+        ("time", wall_s, given.wall_s, format_duration(wall_s), format_duration(given.wall_s or 0.0)),
         ("GPU-hours", gpu_hours, given.gpu_hours, f"{gpu_hours:.2f}", f"{_clean(given.gpu_hours):g}"),
         ("trials", float(tried), given.max_trials, str(tried), str(given.max_trials)),
     ]
@@ -98,7 +98,3 @@ def _share(amount: float, limit: float) -> float:
 
 def _clean(value: float | None) -> float:
     return value if value is not None and math.isfinite(value) else 0.0
-
-
-def _words(seconds: float | None) -> str:
-    return format_duration(seconds) if seconds is not None else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from api.filters import SORTS, knob_is
 from autotune.domain import Trial
@@ -60,10 +60,6 @@ class TrialFilter:
             ("page", str(self.page if self.page > 1 else "")),
         ]
         return tuple((name, value) for name, value in parts if value)
-
-    def on(self, page: int) -> TrialFilter:
-        """Returns the filter for another page of the list."""
-        return replace(self, page=page)
 
     @property
     def narrow(self) -> bool:

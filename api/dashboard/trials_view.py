@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from api.dashboard.filters import PAGE, Menu, TrialFilter, TrialsPage, menus, trials_page
 from api.dashboard.links import study_page
@@ -82,7 +82,7 @@ def trial_table(
 
 def _turned(study_id: int, selection: TrialFilter, part: TrialsPage, by: int) -> str:
     page = part.page + by
-    return study_page(study_id, selection.on(page).query()) + "#trials" if 1 <= page <= part.pages else ""
+    return study_page(study_id, replace(selection, page=page).query()) + "#trials" if 1 <= page <= part.pages else ""
 
 
 def marked_speed(trial: Trial, reading: StudyReading) -> str:

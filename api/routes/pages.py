@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -96,7 +97,7 @@ def study_page(studies: StudyCache, study_id: int, selection: TrialFilter, contr
 def download(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Returns the trials that pass the filter of the address, as a CSV file."""
     found, wanted = studies.snapshot(study_id), TrialFilter.of(request.query_params.multi_items())
-    shown = trials_page(found, wanted.on(1), len(found.trials) or 1).shown
+    shown = trials_page(found, replace(wanted, page=1), len(found.trials) or 1).shown
     headers = {"Content-Disposition": f'attachment; filename="study-{study_id}.csv"'}
     return conditional(request, trials_csv(found, shown, studies.annotations(study_id)), "text/csv", headers)
 
