@@ -52,9 +52,11 @@ def numbers_of(query: Iterable[tuple[str, str]], name: str = "trial") -> tuple[i
 
 
 def compare_view(reading: StudyReading, numbers: Sequence[int]) -> CompareView:
-    """Compares the trials of ``numbers``, by default baseline and answer; names unknown numbers as the problem."""
+    """Compares the trials of ``numbers``, by default the baseline and the answer, else the fastest; names unknown numbers
+    as the problem."""
     best = best_of(reading)
-    numbers = numbers or ([0, best.number] if best is not None and best.number else [])
+    others = [t.number for t in (*([] if best is None else [best]), *reading.best_first) if t.number and t.feasible]
+    numbers = numbers or [0, *others[:1]][: 2 * len(others)]
     by_number = {t.number: t for t in reading.trials}
     unknown = [f"#{n}" for n in numbers if n not in by_number]
     if unknown:

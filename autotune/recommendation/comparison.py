@@ -16,7 +16,7 @@ from autotune.recommendation.recommend import row_of
 from autotune.recommendation.whole_run import Estimate
 from autotune.statistics import evidence
 from autotune.statistics.lengths import completions, spread_words
-from autotune.wording.numbers import counted, rate, signed_percent
+from autotune.wording.numbers import counted, format_size, rate, signed_percent
 from autotune.wording.sentences import gain_words
 from autotune.wording.text import brief, clean, knob_value
 from search_spaces.configuration import KnobValue
@@ -124,7 +124,8 @@ def differences(a: StudyReading, b: StudyReading) -> tuple[str, ...]:
         found += differing(encode(a.fingerprint.hardware), encode(b.fingerprint.hardware), "hardware")
         found += differing(encode(a.fingerprint.software), encode(b.fingerprint.software), "software")
     if a.study.spec.memory_limit != b.study.spec.memory_limit:
-        found.append(f"memory_limit: {a.study.spec.memory_limit} -> {b.study.spec.memory_limit}")
+        limits = (format_size(s.study.spec.memory_limit) if s.study.spec.memory_limit else "none" for s in (a, b))
+        found.append(f"memory limit: {' -> '.join(limits)}")
     if sorted(a.study.lengths) != sorted(b.study.lengths):
         found.append(f"recorded lengths: {_lengths(a.study)} -> {_lengths(b.study)}")
     return tuple(found)

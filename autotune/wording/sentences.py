@@ -41,7 +41,7 @@ def machine_words(resources: Resources) -> str:
     if resources.gpus:
         return counted(resources.total_gpus, "GPU")
     ranks = f", {resources.cpu_ranks} training processes" if resources.cpu_ranks > 1 else ""
-    return f"CPU, {resources.cpu_cores} cores{ranks}"
+    return f"CPU, {counted(resources.cpu_cores, 'core')}{ranks}"
 
 
 def headline(row: RecommendationRow, recommendation: Recommendation, baseline: Configuration) -> str:

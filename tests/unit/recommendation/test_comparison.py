@@ -104,7 +104,7 @@ def test_two_studies_by_their_answers_and_baselines() -> None:
         (lambda r: _record([BASE], workload=f.workload(model="/models/large")), "workload.model: /models/small"),
         (lambda r: _record([BASE], workload=f.workload(prompts_sha256="6" * 64)), "workload.prompts_sha256"),
         (lambda r: _record([BASE], workload=f.workload(passthrough={"beta": 0.1})), "workload.passthrough.beta: 0.0"),
-        (lambda r: _record([BASE], memory_limit=None), "memory_limit: 8589934592 -> None"),
+        (lambda r: _record([BASE], memory_limit=None), "memory limit: 8.00 GiB -> none"),
         (lambda r: replace(r, study=replace(r.study, lengths=(8,) * 8)), "recorded lengths: mean 56.0 tokens"),
     ],
 )
