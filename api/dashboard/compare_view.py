@@ -52,8 +52,7 @@ def numbers_of(query: Iterable[tuple[str, str]], name: str = "trial") -> tuple[i
 
 
 def compare_view(reading: StudyReading, numbers: Sequence[int]) -> CompareView:
-    """Compares the trials of ``numbers``, by default the baseline and the answer, else the fastest; an unknown number is
-    the problem."""
+    """Compares the trials of ``numbers``, by default baseline and answer, or the fastest; names unknown ones."""
     best = best_of(reading)
     others = [t.number for t in (*([] if best is None else [best]), *reading.best_first) if t.number and t.feasible]
     numbers = numbers or [0, *others[:1]][: 2 * len(others)]

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.dashboard import copies, links, trials_view
-from autotune.charts import card
+from autotune.charts import phase_bars
 from autotune.documents.study import timestamp
 from autotune.insights import feasibility, standings, why
 from autotune.recommendation import places
@@ -18,7 +18,7 @@ from autotune.wording import numbers, sentences, text
 WORDS = {
     function.__name__: function
     for function in (
-        *(card.gain_bar, card.phase_bars, copies.launcher_words, copies.prompt_words, links.trial_page),
+        *(phase_bars.gain_bar, phase_bars.phase_bars, copies.launcher_words, copies.prompt_words, links.trial_page),
         *(trials_view.name_of, trials_view.sure_word, trials_view.changed_words, trials_view.marked_speed),
         trials_view.tone,
         *(sentences.evidence_words, sentences.lengths_words, sentences.memory_words, sentences.row_gain_words),

@@ -44,7 +44,7 @@ def why_page(studies: StudyCache, study_id: int, query: WhyQuery) -> bytes:
     found = studies.snapshot(study_id)
 
     def lasting(of: Callable[..., Any]) -> Callable[..., Any]:
-        """Caches results of a function until another trial ends, not only until the next cycle."""
+        """Keeps results of a function until another trial ends, not only until the next cycle."""
         return lambda *given: studies.cached((of.__name__, settled(found), given[2:]), lambda: of(*given))
 
     def build() -> bytes:

@@ -1,7 +1,8 @@
-"""Where the time of a cycle goes: stacked bars in seconds, by trial or by cycle."""
+"""Where the time of a cycle goes: stacked bars in seconds, by trial or by cycle, and the bars in an answer's card."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,9 +10,10 @@ from dataclasses import dataclass
 from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, drawing, empty, nowhere
 from autotune.charts.scales import Bands, Scale, linear
 from autotune.charts.svg import Svg, group, label, linked, tag
-from autotune.domain import Configuration, CycleRecord, Phase, Trial
+from autotune.domain import Configuration, CycleRecord, Gain, Phase, Trial
 from autotune.insights.ranking import chosen, name_of
-from autotune.wording.numbers import format_duration
+from autotune.wording.numbers import format_duration, tells_nothing
+from autotune.wording.text import clean
 
 KNOWN = tuple(phase.value for phase in Phase)
 BAR = 20.0
@@ -128,3 +130,65 @@ def _bar(bar: Bar, middle: float, across: Scale, href: Href) -> Svg:
     name_words = label(LEFT - 8, middle + 4, bar.name, "row-name", "end")
     where = href(bar.number) if bar.number is not None else ""
     return group([linked(name_words, where, f"trial {bar.name}") if where else name_words, *parts])
+
+
+CARD_WIDTH = 1000.0
+"""Of the drawings in the card of an answer, in their own units."""
+
+SMALLEST_SHARE = 0.005
+
+
+@dataclass(frozen=True)
+class PhaseBar:
+    """A phase's part of a cycle."""
+
+    name: str
+    style: str
+    percent: str
+    x: str
+    width: str
+
+
+@dataclass(frozen=True)
+class GainBar:
+    """An interval on a line that has a zero; positions are 0 to ``CARD_WIDTH``."""
+
+    zero: str
+    low: str
+    value: str
+    width: str
+
+
+def gain_bar(gain: Gain | None) -> GainBar | None:
+    """Computes places on a line a little wider than the gain's interval and zero; ``None`` for a useless interval."""
+    if gain is None:
+        return None
+    points = (gain.low, gain.value, gain.high)
+    if not all(math.isfinite(p) for p in points) or tells_nothing(1.0 + gain.low, 1.0 + gain.high):
+        return None
+    low, high = min(0.0, *points), max(0.0, *points)
+    room = (high - low) * 0.06 or 1.0
+    start, span = low - room, (high - low) + 2 * room
+
+    def at(point: float) -> float:
+        return CARD_WIDTH * (point - start) / span
+
+    width = max(4.0, at(gain.high) - at(gain.low))
+    return GainBar(_units(at(0.0)), _units(at(gain.low)), _units(at(gain.value)), _units(width))
+
+
+def phase_bars(shares: Mapping[str, float]) -> tuple[PhaseBar, ...]:
+    """Lists phases worth seeing, largest first, side by side."""
+    known = {n: s for n, s in shares.items() if math.isfinite(s) and s > 0}
+    total = sum(known.values())
+    found, x = [], 0.0
+    for name, share in sorted(known.items(), key=lambda item: (-item[1], item[0])):
+        width = CARD_WIDTH * share / total
+        if share >= SMALLEST_SHARE:
+            found.append(PhaseBar(clean(name), style(name), f"{share:.0%}", _units(x), _units(width)))
+        x += width
+    return tuple(found)
+
+
+def _units(value: float) -> str:
+    return f"{value:.1f}"

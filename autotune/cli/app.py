@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from autotune.cli import console
-from autotune.cli.commands import compare, export, note, plan, read, report, retry, serve, space, start, trial, verify
+from autotune.cli.commands import compare, export, plan, read, report, retry, serve, space, start, trial, verify
 from autotune.cli.doctor import command as doctor
 from autotune.cli.failures import exit_code_of
 from autotune.cli.option_groups import PanelCommand
@@ -87,7 +87,7 @@ def build_app() -> typer.Typer:
     app.callback(help=HELP)(_root)
     for command in (
         *(start.start, read.status, read.trials, read.best, trial.show, trial.logs, doctor.doctor, serve.serve),
-        *(compare.compare, note.note, retry.retry, report.report_command, export.export, verify.verify, plan.plan),
+        *(compare.compare, trial.note, retry.retry, report.report_command, export.export, verify.verify, plan.plan),
     ):
         panels = PanelCommand if command is start.start else None
         app.command(command.__name__.removesuffix("_command"), cls=panels)(command)

@@ -30,34 +30,34 @@ class FigureLine:
 def figure_lines(sides: Sequence[ComparedSide], ratio: Gain | None = None) -> list[FigureLine]:
     """Returns the figures of the sides; ``ratio`` is the gain of the second over the first of two."""
 
-    def said(name: str, words: Callable[[ComparedSide], str], change: str = "") -> FigureLine:
+    def text_line(name: str, words: Callable[[ComparedSide], str], change: str = "") -> FigureLine:
         return FigureLine(name, tuple(map(words, sides)), change)
 
-    def counted(name: str, of: Value, words: Callable[[float | None], str]) -> FigureLine:
+    def number_line(name: str, of: Value, words: Callable[[float | None], str]) -> FigureLine:
         values = [of(side) for side in sides]
-        return said(name, lambda side: words(of(side)), _change(*values) if len(values) == 2 else "")
+        return text_line(name, lambda side: words(of(side)), _change(*values) if len(values) == 2 else "")
 
     lines = [
-        said("trials", lambda side: " ".join(f"#{n}" for n in side.trials) or "-"),
-        said("outcome", lambda side: "ok" if side.outcome == "OK" else side.outcome.partition(":")[0]),
-        said("tokens/hour", _speed, "" if ratio is None else gain_figure(ratio)),
-        said("  95 % interval", _range),
-        said("cycles", lambda s: f"{s.cycles} and {s.disturbed} disturbed" if s.disturbed else str(s.cycles)),
-        counted("seconds a cycle", lambda side: side.cycle_s, _seconds),
-        *(counted(f"  {name}", _part("phases", name), _seconds) for name in _names(sides, "phases", Phase)),
-        counted("tokens a cycle", lambda side: side.cycle_tokens, lambda value: figure(value, "{:,.0f}")),
-        said("rows per update", lambda side: str(side.rows_per_update)),
-        counted("host peak", lambda side: side.host_peak, lambda value: known_size(value and int(value))),
-        counted("GPU peak", lambda side: side.device_peak, lambda value: known_size(value and int(value))),
-        said("GPU busy", lambda side: "-" if side.use is None else percent(side.use.whole.gpu.busy)),
-        said("GPU power", lambda side: "-" if side.use is None else figure(side.use.whole.watts, "{:.0f} W")),
-        said("energy of a token", lambda s: "-" if s.use is None else figure(s.use.joules_per_token, "{:.3g} J")),
-        said("cores used", lambda side: "-" if side.use is None else figure(side.use.whole.cores, "{:.1f}")),
-        said("start-up", lambda side: _seconds(sum(side.startup.values()) if side.startup else None)),
+        text_line("trials", lambda side: " ".join(f"#{n}" for n in side.trials) or "-"),
+        text_line("outcome", lambda side: "ok" if side.outcome == "OK" else side.outcome.partition(":")[0]),
+        text_line("tokens/hour", _speed, "" if ratio is None else gain_figure(ratio)),
+        text_line("  95 % interval", _range),
+        text_line("cycles", lambda s: f"{s.cycles} and {s.disturbed} disturbed" if s.disturbed else str(s.cycles)),
+        number_line("seconds a cycle", lambda side: side.cycle_s, _seconds),
+        *(number_line(f"  {name}", _part("phases", name), _seconds) for name in _names(sides, "phases", Phase)),
+        number_line("tokens a cycle", lambda side: side.cycle_tokens, lambda value: figure(value, "{:,.0f}")),
+        text_line("rows per update", lambda side: str(side.rows_per_update)),
+        number_line("host peak", lambda side: side.host_peak, lambda value: known_size(value and int(value))),
+        number_line("GPU peak", lambda side: side.device_peak, lambda value: known_size(value and int(value))),
+        text_line("GPU busy", lambda side: "-" if side.use is None else percent(side.use.whole.gpu.busy)),
+        text_line("GPU power", lambda side: "-" if side.use is None else figure(side.use.whole.watts, "{:.0f} W")),
+        text_line("energy of a token", lambda s: "-" if s.use is None else figure(s.use.joules_per_token, "{:.3g} J")),
+        text_line("cores used", lambda side: "-" if side.use is None else figure(side.use.whole.cores, "{:.1f}")),
+        text_line("start-up", lambda side: _seconds(sum(side.startup.values()) if side.startup else None)),
     ]
     for name in _names(sides, "startup", StartupPart):
         of = _part("startup", name)
-        lines.append(said(f"  {name.replace('_', ' ')}", lambda side, of=of: _seconds(of(side))))  # type: ignore[misc]
+        lines.append(text_line(f"  {name.replace('_', ' ')}", lambda side, of=of: _seconds(of(side))))  # type: ignore[misc]
     own = {"GPU peak", "GPU busy", "GPU power", "energy of a token", "cores used"}
     return [line for line in lines if line.name not in own or set(line.values) != {"-"}]
 

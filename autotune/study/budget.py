@@ -21,8 +21,7 @@ KEPT_PARTS = (StartupPart.IMPORT.value, StartupPart.ENGINE.value)
 """Of the start-up, what a process that ran a trial before is spared."""
 
 READ_AGAIN = 0.6
-"""Presumed share of an engine's first start with compiled code that its second takes. Recorded on an H100: 34 s of 58.
-"""
+"""Presumed share of an engine's first start with compiled code that its second takes; on an H100 34 s of 58."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from api.dashboard.filters import PAGE
 from api.dashboard.render import render
 from api.dashboard.study_view import study_view
 from autotune.charts.assets import STYLE
-from autotune.charts.card import gain_bar, phase_bars
+from autotune.charts.phase_bars import gain_bar, phase_bars
 from autotune.cli.screens.study import end_screen
 from autotune.domain import Budget, FailureReason, Outcome, Phase, Pool, Study, Trial, TrialKind, TrialState
 from autotune.recommendation.reading import AnswerSource, StudyReading, read_study
