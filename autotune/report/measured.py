@@ -56,7 +56,7 @@ def _confirmed(trials: Sequence[Trial]) -> str:
     if not any(t.kind is TrialKind.CONFIRM for t in trials):
         return ""
     return (
-        "Leaders were run again in fresh processes in turn with the baseline; a cycle at the longest completions follows, "
+        "Leaders were run again in fresh processes in turn with the baseline; a cycle at maximum length follows, "
         "and one cycle at twice the recorded lengths. Stated figures of confirmed rows come from these runs alone. "
     )
 
