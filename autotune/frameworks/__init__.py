@@ -22,16 +22,17 @@ FRAMEWORKS: Mapping[str, Callable[[], Integration]] = {
     "verl": VerlFramework,
 }
 """Name in the catalogue -> framework."""
-GROUP = "autotune.frameworks"
-"""Entry points of other packages: name -> an ``Integration`` whose module calls ``knobs.add_framework``."""
 
 
 def framework_named(word: str) -> Integration:
-    """Returns a framework by its name in the catalogue or on the command line. Raises ``UsageError``."""
+    """Returns a framework by its name in the catalogue or on the command line. Raises ``UsageError``.
+
+    Another package's is named by an entry point; its module calls ``search_spaces.knobs.add_framework``.
+    """
     name = resolved(word)
     if name in FRAMEWORKS:
         return FRAMEWORKS[name]()
-    others = {each.name: each for each in entry_points(group=GROUP)}
+    others = {each.name: each for each in entry_points(group="autotune.frameworks")}
     if name in others:
         found: Integration = others[name].load()()
         return found
@@ -39,8 +40,3 @@ def framework_named(word: str) -> Integration:
     there = ", ".join([*(SHORT[known] for known in FRAMEWORKS), *others])
     hint = f"did you mean {near[0]}" if near else f"choose one of: {there}"
     raise UsageError(f"there is no framework {word!r} yet; {hint}")
-
-
-def environment_named(word: str) -> Environment:
-    """Returns the packages that a framework's interpreter needs. Raises ``UsageError`` as ``framework_named`` does."""
-    return framework_named(word).environment

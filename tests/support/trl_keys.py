@@ -30,3 +30,23 @@ def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, 
     if "use_kernels" in model:
         model["model_init_kwargs"] = {"use_kernels": model.pop("use_kernels")}
     return {**training_keys(configuration, longest, device), **model}
+
+
+EVERY: dict[str, Any] = {
+    "max_model_len": 2048,
+    "gpu_memory_utilization": 0.85,
+    "kv_cache_memory_bytes": 1 << 30,
+    "max_num_seqs": 128,
+    "max_num_batched_tokens": 8192,
+    "cuda_graph_max_batch": 256,
+    "kv_cache_dtype": "fp8",
+    "rollout_load_format": "dummy",
+    "enforce_eager": False,
+    "prefix_caching": False,
+    "chunked_prefill": True,
+    "rollout_dtype": "bf16",
+    "rollout_quantization": "fp8",
+    "custom_all_reduce": False,
+    "vllm_compile_mode": "none",
+}
+"""Knobs of a server's engine."""

@@ -92,9 +92,9 @@ def doctor(options: DoctorOptions) -> None:
     """
     from autotune import wiring
     from autotune.cli.doctor.training_checks import CONFIG, check_config, check_trackers
-    from autotune.frameworks import environment_named
+    from autotune.frameworks import framework_named
 
-    python, environment = os.path.expanduser(options.python), environment_named(options.framework)
+    python, environment = os.path.expanduser(options.python), framework_named(options.framework).environment
     if options.ray is not None:
         _show_nodes(options.ray, os.path.abspath(python), environment, options.as_json)
         return

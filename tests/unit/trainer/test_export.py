@@ -139,11 +139,6 @@ def test_keys_that_say_the_same_in_another_way_do_not_contradict_the_knobs() -> 
     assert found["torch_compile_mode"] is None  # it would turn compiling on
 
 
-def test_a_configuration_trl_cannot_be_given_is_refused() -> None:
-    with pytest.raises(ValueError, match="sleep_level 1"):
-        export(wanted(configuration={**VLLM, "sleep_level": 1}))
-
-
 VLLM: dict[str, Any] = {**KNOBS, "rollout_engine": "vllm", "gpu_memory_utilization": 0.4, "max_model_len": 64}
 ENGINE: dict[str, Any] = {"max_num_seqs": 16, "enforce_eager": True, "rollout_quantization": "none"}
 LAUNCHER = """\

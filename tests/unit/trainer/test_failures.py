@@ -22,7 +22,6 @@ def caused(outer: BaseException, inner: BaseException) -> BaseException:
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), FailureReason.OOM, Pool.HOST),
         (OSError(12, "Cannot allocate memory"), FailureReason.OOM, Pool.HOST),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), FailureReason.OOM, Pool.DEVICE),
-        (RuntimeError("CUDA error: out of memory"), FailureReason.OOM, Pool.DEVICE),
         (ValueError("No available memory for the cache blocks. Try"), FailureReason.OOM, Pool.ROLLOUT_CACHE),
         (caused(RewardFailedError("x"), MemoryError()), FailureReason.OOM, Pool.HOST),
         (NotFiniteError("loss", Phase.UPDATE), FailureReason.NAN, None),

@@ -14,6 +14,7 @@ import pytest
 
 from search_spaces.configuration import KnobValue
 from tests.support import source_names, standin_cuda
+from tests.support.trl_keys import EVERY
 from trainer.child import gpu_opened
 from trainer.child.frameworks.trl import engine
 from trainer.frameworks.trl import server
@@ -125,24 +126,11 @@ def test_every_argument_of_the_engine_is_there(version: str) -> None:
     ] == []
 
 
-EVERY: Mapping[str, KnobValue] = {
+SERVED: Mapping[str, KnobValue] = {
     "rollout_engine": "vllm",
     "rollout_mode": "server",
     "rollout_gpus": 1,
-    "gpu_memory_utilization": 0.85,
-    "kv_cache_memory_bytes": 1,
-    "max_num_seqs": 1,
-    "max_num_batched_tokens": 1,
-    "cuda_graph_max_batch": 1,
-    "kv_cache_dtype": "fp8",
-    "rollout_load_format": "dummy",
-    "enforce_eager": False,
-    "prefix_caching": False,
-    "chunked_prefill": True,
-    "rollout_dtype": "bf16",
-    "rollout_quantization": "fp8",
-    "custom_all_reduce": True,
-    "vllm_compile_mode": "none",
+    **EVERY,
     "speculative_decoding": "ngram",
     "speculative_tokens": 2,
     "speculative_lookup": 2,
@@ -152,7 +140,7 @@ EVERY: Mapping[str, KnobValue] = {
 def refused(version: str, told: str) -> list[str]:
     """Options of a server's command for vLLM ``told`` that ``version`` does not have."""
     argv = server.server_command(
-        EVERY, "m", "python", 1, longest=8, name="n", revision="r", passthrough={"trust_remote_code": True}, vllm=told
+        SERVED, "m", "python", 1, longest=8, name="n", revision="r", passthrough={"trust_remote_code": True}, vllm=told
     )
     fields = {name.rpartition(".")[2] for name in known(version) if "Args." in name}
     options = [word[2:].removeprefix("no-").replace("-", "_") for word in argv if word.startswith("--")]

@@ -15,10 +15,9 @@ from search_spaces.legality import check
 from tests.support.openr1_cases import MULTI, OWN, ZERO2, ZERO3, OpenR1Case, cases
 from tests.support.properties import examples
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.common.deepspeed import PLACES
 from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, RUN, SERVER, Export, ExportRequest
 from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.open_r1 import SUPPORTED, export, unsupported
+from trainer.frameworks.open_r1 import export, unsupported
 from trainer.frameworks.open_r1.export import RECIPE
 from trainer.frameworks.open_r1.import_config import import_config
 from trainer.frameworks.open_r1.keys import FIELDS, KEYS, acting
@@ -199,11 +198,6 @@ def test_a_reward_of_ones_own_goes_through_a_launcher() -> None:
 def test_without_a_checkout_nothing_is_exported() -> None:
     with pytest.raises(ValueError, match="checkout"):
         export(wanted({"micro_batch_size": 16}, checkout=""))
-
-
-def test_every_supported_knob_has_a_place_in_the_catalogue() -> None:
-    named = {*SUPPORTED} - set(defaults("open_r1")) - set(PLACES)
-    assert named <= {"steps_per_generation", "max_model_len", "rollout_gpus", "training_gpus"}
 
 
 def test_nothing_of_the_objective_is_left_to_defaults() -> None:

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from search_spaces.knobs import KNOBS
-from trainer.child.contract import Protocol, RewardSpec, TrialSpec, dumps, read_spec
+from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 from trainer.child.start import clean_path
-from trainer.frameworks.trl import SUPPORTED, render, settings, unsupported
+from trainer.frameworks.trl import render, settings, unsupported
 
 
 def spec(configuration: dict[str, bool | int | float | str], rows: int = 16, world: int = 1) -> TrialSpec:
@@ -121,18 +120,6 @@ def test_a_compiler_of_the_users_does_not_turn_compilation_on_where_a_trial_is_w
 
     assert given(True).passthrough == {"torch_compile_backend": "inductor"}
     assert given(False).passthrough == {}
-
-
-def test_supported_knobs_are_in_the_catalogue() -> None:
-    assert set(KNOBS) >= SUPPORTED
-    assert all("trl" in KNOBS[name].frameworks for name in SUPPORTED)
-
-
-def test_a_rendered_spec_survives_the_process_wall(tmp_path: Path) -> None:
-    made = spec({"micro_batch_size": 4, "precision": "bf16", "logprob_rows": 1})
-    path = tmp_path / "config.json"
-    path.write_text(dumps(made))
-    assert read_spec(path) == made
 
 
 def test_neither_the_script_folder_nor_the_working_directory_stays_importable(tmp_path: Path) -> None:

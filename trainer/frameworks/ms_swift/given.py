@@ -210,7 +210,7 @@ def _swift_commands(commands: Sequence[Command]) -> Iterator[tuple[str, Command,
 
 
 def asked_of(key: str, arguments: Mapping[str, Argument]) -> str:
-    """Returns the option that can replace the argument on the command line (``common.asked.asked_for``)."""
+    """Returns the option that can replace the argument on the command line (``imported.asked_for``)."""
     rollout = "generation_batch_size" in arguments  # it is counted in micro-batches
     return "" if rollout and key == NATIVE["micro_batch_size"] else asked_for(key, _ASKED, {**NATIVE, **STEPS})
 

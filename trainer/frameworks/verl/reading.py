@@ -100,17 +100,17 @@ def _others(calls: Sequence[Command]) -> tuple[int, ...]:
     return tuple(call.words[0].line for call, words in zip(calls, said, strict=True) if words != said[-1])
 
 
-def _resolved(given: Given) -> Given:
+def _resolved(run: Given) -> Given:
     """Resolves the values that a study needs; moves values that Hydra computes at run time to ``unknown``."""
-    needed = [key for key in given.values if handling_of(key) in (KeyHandling.KNOB, KeyHandling.INPUT)]
+    needed = [key for key in run.values if handling_of(key) in (KeyHandling.KNOB, KeyHandling.INPUT)]
     for key in needed:
-        value = _followed(key, given.values)
+        value = _followed(key, run.values)
         if isinstance(value, str) and _WORKED_OUT.search(value):
-            del given.values[key]
-            given.unknown[key] = value
+            del run.values[key]
+            run.unknown[key] = value
         else:
-            given.values[key] = value
-    return given
+            run.values[key] = value
+    return run
 
 
 def _followed(key: str, values: Mapping[str, Any]) -> Any:
@@ -219,15 +219,15 @@ def _check_engine(words: Sequence[Word], name: str) -> None:
             raise problem(name, word.line, f"{option} {value}: {why}")
 
 
-def _set(given: Given, word: Word, name: str) -> None:
+def _set(run: Given, word: Word, name: str) -> None:
     key, sign, _ = word.text.partition("=")
     key = _current(key.strip().lstrip("+"))
     if word.unknown and not sign and word.unknown == word.text:
-        given.unset.append((word.text, word.line))
+        run.unset.append((word.text, word.line))
         return
     if word.unknown and sign and word.unknown not in key:
-        given.values.pop(key, None)
-        given.unknown[key], given.lines[key] = word.unknown, word.line
+        run.values.pop(key, None)
+        run.unknown[key], run.lines[key] = word.unknown, word.line
         return
     if word.unknown:
         raise problem(name, word.line, f"{word.unknown} is known to a shell only; write the override itself")
@@ -237,9 +237,9 @@ def _set(given: Given, word: Word, name: str) -> None:
         raise problem(name, word.line, str(error)) from None
     key = _current(key)
     if word.text.lstrip().startswith("+"):
-        given.added.add(key)
-    given.unknown.pop(key, None)
-    given.values[key], given.lines[key] = value, word.line
+        run.added.add(key)
+    run.unknown.pop(key, None)
+    run.values[key], run.lines[key] = value, word.line
 
 
 def _current(key: str) -> str:
