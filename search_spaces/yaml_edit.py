@@ -15,7 +15,6 @@ Path = tuple[str, ...]
 """Keys from the outermost mapping inwards: one or two."""
 
 _LOADER = yaml.SafeLoader  # the one whose marks count characters
-DEPTH = 2
 MAPPING = yaml.MappingNode
 """Value of a mapping in ``Document.values``."""
 
@@ -83,7 +82,7 @@ def _collect(node: yaml.MappingNode, path: Path, values: dict[Path, yaml.Node]) 
         if isinstance(key, yaml.ScalarNode):
             inner = (*path, key.value)
             values[inner] = value
-            if isinstance(value, yaml.MappingNode) and len(inner) < DEPTH:
+            if isinstance(value, yaml.MappingNode) and len(inner) < 2:
                 _collect(value, inner, values)
 
 

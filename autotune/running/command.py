@@ -18,7 +18,6 @@ from autotune.running.process_tree import ProcessTree, become_subreaper
 from autotune.running.spawn import spawn_into
 from autotune.running.watchdog import Watchdog
 
-STEP_S = 0.05
 LONGEST_LINE = 1 << 20
 """Most bytes of a line; a longer one is passed on in pieces."""
 
@@ -164,4 +163,4 @@ def _listen(
             return why, False
         if clock.monotonic() - began >= command.deadline_s:
             return (Stop.DEADLINE, f"not finished after {command.deadline_s:.0f} s"), False
-        clock.sleep(STEP_S)
+        clock.sleep(0.05)

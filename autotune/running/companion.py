@@ -51,10 +51,6 @@ def is_free(port: int) -> bool:
 
 
 LOOPBACK = "127.0.0.1"
-ASK_S = 0.25
-ANSWER_S = 5.0
-MOST = 1 << 16
-"""Most bytes of an answer that are read."""
 
 
 def free_ports(count: int, address: str = LOOPBACK) -> tuple[int, ...]:
@@ -81,15 +77,15 @@ class ReadinessPoll(threading.Thread):
         self.ready = False
 
     def run(self) -> None:
-        while not self._done.wait(ASK_S):
+        while not self._done.wait(0.25):
             if self._ask():
                 self.ready = True
                 return
 
     def _ask(self) -> bool:
         try:
-            with self._opener.open(self._url, timeout=ANSWER_S) as answer:
-                return answer.status == 200 and self._answer in answer.read(MOST)
+            with self._opener.open(self._url, timeout=5.0) as answer:
+                return answer.status == 200 and self._answer in answer.read(1 << 16)
         except (OSError, HTTPException, ValueError):  # not there yet, or not ours
             return False
 
@@ -158,9 +154,6 @@ class RunningServer:
         return read_tail(self._paths.server_log)
 
 
-STEP_S = 0.05
-
-
 @contextmanager
 def server_beside(
     launch: ServerLaunch, folder: Path, tag: str, stop: StopToken, *, clock: Clock, graces: Graces | None = None
@@ -189,7 +182,7 @@ def server_beside(
             trouble = server.trouble()
             if trouble is not None:
                 raise MachineError(f"{trouble[1]}; its output is in {paths.server_log}")
-            clock.sleep(STEP_S)
+            clock.sleep(0.05)
         yield server
     finally:
         tree.kill(clock, limits.terminate_s, limits.kill_s)

@@ -11,7 +11,6 @@ from pathlib import Path
 HEAD = 1 << 20
 TAIL = 1 << 20
 """Bytes of the beginning and of the end that are kept."""
-CHUNK = 1 << 16
 
 
 class CappedLog:
@@ -93,7 +92,7 @@ class LogPump(threading.Thread):
         with self._writing:
             for _ in range(1024 if drain else 1):
                 try:
-                    data = os.read(self._source, CHUNK)
+                    data = os.read(self._source, 1 << 16)
                 except BlockingIOError:
                     return True
                 if not data:

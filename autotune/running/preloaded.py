@@ -21,7 +21,6 @@ from typing import IO, Any
 from autotune.running import proc
 from trainer.child.contract import TAG_VARIABLE
 
-MESSAGE = 1 << 16
 TAG_ROOM = 96
 """Characters reserved for the tag of a preloaded process: a forked process writes its own tag over it."""
 LOOK_S = 0.25
@@ -131,7 +130,7 @@ class Preload:
             return False
         try:
             self._channel.settimeout(seconds)
-            data = self._channel.recv(MESSAGE)
+            data = self._channel.recv(1 << 16)
         except (TimeoutError, BlockingIOError):
             return False
         except OSError:

@@ -34,7 +34,6 @@ from trainer.child.contract import (
 )
 
 STEP_S = 0.05
-TICK_S = 0.5
 GUARD_S = 5.0
 
 
@@ -178,7 +177,7 @@ class _Attempt:
         for record in self._metrics.poll():
             watcher.record(self._with_gpus(record))
             self._answer(record, watcher)
-        if self._clock.monotonic() - self._ticked >= TICK_S:
+        if self._clock.monotonic() - self._ticked >= 0.5:
             self._ticked = self._clock.monotonic()
             self._timeline.save()
             watcher.tick()

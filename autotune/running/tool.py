@@ -17,7 +17,6 @@ from autotune.running.local import CHILD_START, TOOL, study_tag, tool_owner
 from autotune.running.supervisor import Supervisor
 from trainer.child.contract import CurrentPhase, Record, Result, RunPaths, dumps, write_atomic
 
-DETAIL_LINES = 20
 NO_PYTHON = "it ended without an answer, as no Python does"
 _OF_PYTHON = re.compile(r'Traceback|File "|Python|shared librar')
 """Found in the output of every Python that ends by itself without an answer, and of what cannot be loaded."""
@@ -89,7 +88,7 @@ def _result_of(ending: Ending, payload: Mapping[str, Any]) -> Result:
         names = (" in ".join(filter(None, (each.get("name"), each.get("path")))) for each in payload["rewards"])
         message = f"the reward {' or '.join(names)} ended the process that called it ({exit_sentence(ending)})"
         return Result(False, FailureReason.REWARD_ERROR, message=message)
-    detail = "\n".join(ending.log_tail.splitlines()[-DETAIL_LINES:])
+    detail = "\n".join(ending.log_tail.splitlines()[-20:])
     if _no_python(ending):
         return Result(False, FailureReason.CRASH, message=f"{NO_PYTHON} ({exit_sentence(ending)})", detail=detail)
     if ending.stop in REASONS:

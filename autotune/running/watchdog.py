@@ -101,9 +101,6 @@ def compiles(process: Stat) -> bool:
     return process.name in _NAMES or process.name.startswith(_BEGINNINGS)
 
 
-PERIOD_S = 0.1
-
-
 class Watchdog(threading.Thread):
     """Kills the tree as soon as its summed PSS exceeds the limit.
 
@@ -146,7 +143,7 @@ class Watchdog(threading.Thread):
     def run(self) -> None:
         try:
             self.look()
-            while not self._done.wait(PERIOD_S):
+            while not self._done.wait(0.1):
                 self.look()
         except Exception as error:  # handed to the supervisor's thread, which raises it
             self.error = error

@@ -20,7 +20,6 @@ from autotune.errors import StoreError, StudyBusyError
 
 _NAMING_S = 0.5
 """Seconds in which a new holder writes its name. A process that only tests the lock writes none."""
-_PAUSE_S = 0.02
 BEAT_S = 10.0
 """Interval, in seconds, at which a holder touches its file."""
 SILENT_S = 45.0
@@ -110,7 +109,7 @@ class FileStudyLock:
             if took and (not elsewhere or now >= silent):
                 return lock
             if holder is None and now < named:
-                time.sleep(_PAUSE_S)
+                time.sleep(0.02)
                 continue
             if not elsewhere or self._beat() != beat:
                 if took:  # such a lock holds on one machine only

@@ -23,7 +23,6 @@ from autotune.store.locks import Holder, busy
 
 LOCK_SPACE = 0x41544E45
 """First half of the keys of our advisory locks, "ATNE", which keeps them apart from other applications' locks."""
-_LONGEST_NAME = 63
 _PREFIX = "autotune"
 
 _TAKE = text("SELECT pg_try_advisory_lock(:space, :key)")
@@ -125,7 +124,7 @@ class AdvisoryLock:
 def _new_mark() -> str:
     """Returns a name for one lock of this process, as ``application_name`` of the session."""
     here = Holder.this()
-    return f"{_PREFIX}/{here.pid}/{here.since:.0f}/{uuid.uuid4().hex[:6]}/{here.host}"[:_LONGEST_NAME]
+    return f"{_PREFIX}/{here.pid}/{here.since:.0f}/{uuid.uuid4().hex[:6]}/{here.host}"[:63]
 
 
 def _holder(mark: str) -> Holder | None:
@@ -136,7 +135,6 @@ def _holder(mark: str) -> Holder | None:
 
 
 _CREATION_TIMEOUT_S = 60
-_POOL_TIMEOUT_S = 10.0
 
 _CONNECTING: Mapping[str, int | str] = {
     "application_name": "autotune",
@@ -189,7 +187,7 @@ class Postgresql(Backend):
             engine = create_engine(
                 self._url,
                 pool_pre_ping=True,
-                pool_timeout=_POOL_TIMEOUT_S,
+                pool_timeout=10.0,
                 hide_parameters=True,
                 connect_args=connecting,
             )

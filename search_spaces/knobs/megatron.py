@@ -31,7 +31,6 @@ MEGATRON: dict[str, tuple[KnobValue, ...]] = {ENGINE: ("megatron",)}
 _FULL: dict[str, tuple[KnobValue, ...]] = {**MEGATRON, "recompute_granularity": ("full",)}
 _VERL = "actor_rollout_ref.actor.megatron."
 _OVERRIDE = f"+{_VERL}override_transformer_config."
-_MOST = 4096
 
 
 def _both(verl: Setting, swift: Setting) -> dict[str, Setting]:
@@ -61,7 +60,7 @@ def _number(
         unit=unit,
         phases=TRAIN | SYNC,
         memory=memory,
-        bounds=(least, _MOST),
+        bounds=(least, 4096),
         needs=needs,
         inactive=least,
         frameworks=_both(

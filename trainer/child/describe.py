@@ -27,8 +27,6 @@ GROUPS = {"GRPOConfig": "training", "ModelConfig": "model", "DatasetMixtureConfi
 PLAIN = (bool, int, float, str)
 OTHERS = {"ms_swift": ".frameworks.ms_swift.describe"}
 """Framework -> module that describes it."""
-LONGEST = 400
-"""Most characters of TRL's message."""
 
 
 def main(directory: Path) -> Result:
@@ -189,7 +187,7 @@ def refusal(keys: Mapping[str, Any], scratch: Path) -> Optional[str]:
     except Exception as error:
         if memory_pool(error) is not None:
             raise
-        return " ".join(str(error).split())[:LONGEST] or type(error).__name__
+        return " ".join(str(error).split())[:400] or type(error).__name__
     return None
 
 

@@ -11,7 +11,6 @@ from typing import Any, List, Mapping, Optional
 
 from .contract import SIGNS, ContractError, FailureReason, Nearness, Phase, Pool, Result, SignMatch, read_signs
 
-DETAIL_LINES = 40
 HANDLES = ("CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_NOT_INITIALIZED")
 """A library could not set itself up on the GPU: for lack of memory, if there is little left."""
 _PYDANTIC = re.compile(r"^(?:Value|Assertion) error, (?P<said>.*?)(?: \[type=\w+, .*)?$")
@@ -125,7 +124,7 @@ def unprefixed(line: str) -> str:
 def tail(error: BaseException) -> str:
     """Returns the last lines of the traceback."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return "\n".join(text.splitlines()[-DETAIL_LINES:])
+    return "\n".join(text.splitlines()[-40:])
 
 
 def classify(error: BaseException, phase: Optional[Phase], data: Optional[Mapping[str, Any]] = None) -> Result:

@@ -28,7 +28,6 @@ RESERVE_S = 30.0
 """Seconds for Ray to reserve a study's places; it does so at once, unless other jobs hold them."""
 START_S = 120.0
 """Seconds for an agent's process to start and import."""
-LOOK_S = 1.0
 OF_DRIVER = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray asks 20 times for 35 s each.
@@ -176,7 +175,7 @@ class RayCluster:
         until = time.monotonic() + patience_s
         while True:
             try:
-                return self._ray.get(reference, timeout=min(LOOK_S, patience_s))
+                return self._ray.get(reference, timeout=min(1.0, patience_s))
             except errors.GetTimeoutError:
                 if not self.lives(node):
                     raise LostError(f"node {node.name} left the cluster", place=True) from None

@@ -65,10 +65,6 @@ def shape() -> Any:
                 del sys.modules[name]
 
 
-LONGEST = 400
-"""Most characters of ms-swift's message."""
-
-
 def shapes() -> List[Any]:
     """Returns the dataclass of ``swift rlhf``."""
     return [importlib.import_module("swift.arguments").RLHFArguments]
@@ -99,7 +95,7 @@ def refusal(keys: Mapping[str, List[str]]) -> Optional[str]:
     try:
         _, unknown = parser.parse_known_args(words)
     except ValueError as error:
-        return " ".join(str(error).split())[:LONGEST]
+        return " ".join(str(error).split())[:400]
     return "ms-swift does not know %s" % " ".join(unknown) if unknown else None
 
 

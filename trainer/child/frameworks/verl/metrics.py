@@ -14,7 +14,6 @@ from typing import Any, Dict, Mapping, Optional, Union
 
 from ...contract import CycleKind, CycleRecord, Peaks, Phase, Protocol
 
-GIB = 1 << 30
 TIMERS: Mapping[str, Phase] = {
     "gen": Phase.GENERATE,
     "reward": Phase.REWARD,
@@ -145,7 +144,7 @@ def _peaks(data: Mapping[str, Any]) -> Peaks:
     found = {}
     for name in ("allocated", "reserved"):
         gib = _optional(data, "actor/perf/max_memory_%s_gb" % name)
-        found["device_" + name] = None if gib is None else int(gib * GIB)
+        found["device_" + name] = None if gib is None else int(gib * (1 << 30))
     return Peaks(**found)
 
 

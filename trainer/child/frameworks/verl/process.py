@@ -16,7 +16,6 @@ from typing import Deque, List, Mapping, Optional, Sequence
 
 from ...contract import SIGNS, Nearness, Phase, read_log
 
-TERMINATE_S = 5.0
 EXIT_S = 30.0
 """Seconds for Ray's shutdown after the last step."""
 LAST_WORDS_S = 1.0
@@ -96,7 +95,7 @@ class Verl:
         """Ends verl and its Ray, by a kill if needed; the tuner sweeps other processes that verl started."""
         if self.status is None:
             self._child.terminate()
-            if not self.wait(TERMINATE_S):
+            if not self.wait(5.0):
                 self._child.kill()
                 self._child.wait()
         self._listener.join(LAST_WORDS_S)

@@ -29,7 +29,6 @@ from .metrics import LIMITS
 
 PATIENCE_S = 120.0
 """Seconds after which a pending demand counts as unmet."""
-LOOK_EVERY_S = 5.0
 TAIL_BYTES = 1 << 15
 _STATUS = "Autoscaler status:"
 _USE = re.compile(r"^ ([\d.]+)/([\d.]+) (\w+)", re.MULTILINE)
@@ -74,7 +73,7 @@ class RayDemands:
 
         ``now`` is in monotonic seconds.
         """
-        if now - self._looked < LOOK_EVERY_S:
+        if now - self._looked < 5.0:
             return ""
         self._looked = now
         said = unmet(_end_of(self._log()))
