@@ -223,10 +223,7 @@ def _count(parts: tuple[Legal, ...]) -> Count:
 
 
 def parse_value(name: str, text: str) -> KnobValue:
-    """Parses a knob's value from a command line.
-
-    Raises SpaceError for an unknown knob or an impossible value.
-    """
+    """Parses a knob's value from a command line. Raises SpaceError for an unknown knob or an impossible value."""
     knob = KNOBS.get(name)
     if knob is None:
         raise SpaceError(f"{unknown_knob(name)}.")

@@ -152,10 +152,7 @@ def preset_names() -> tuple[str, ...]:
 
 
 def preset_path(name: str, source: str, line: int = 0) -> Path:
-    """Returns the file of a preset.
-
-    Raises SpaceError with the nearest name for an unknown preset.
-    """
+    """Returns the file of a preset. Raises SpaceError with the nearest name for an unknown preset."""
     names = preset_names()
     if name in names:
         return PRESETS / f"{name}.yaml"

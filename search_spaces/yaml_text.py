@@ -84,10 +84,7 @@ def read(data: bytes, source: str, *, kind: str = "space file", exact: bool = Fa
 
 
 def plain(value: object, source: str, depth: int = 0) -> Entry:
-    """Converts JSON values to entries without lines.
-
-    Raises SpaceError for too deep nesting or a type that JSON lacks.
-    """
+    """Converts JSON values to entries without lines. Raises SpaceError if nested too deep, or for a type JSON lacks."""
     if depth > MAX_DEPTH:
         raise problem(source, 0, f"this is nested more than {MAX_DEPTH} deep")
     if isinstance(value, dict):

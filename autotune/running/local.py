@@ -232,8 +232,7 @@ class LocalRunner:
         return ending
 
     def _trial_gpus(self, study: Study) -> tuple[Gpu, ...]:
-        """Returns the current state of a trial's GPUs. Raises ``MachineError``: they cannot be read, or some are
-        missing."""
+        """Returns the state of a trial's GPUs. Raises ``MachineError`` if they cannot be read, or some are missing."""
         count = study.spec.resources.gpus
         return self.pool.gpus_for_next(self._own(self.driver()), count) if count else ()
 
@@ -312,8 +311,7 @@ class LocalRunner:
         return self._tag(assignment), f"{study_tag(self.home, assignment.study.id)}{self._worker_name}"
 
     def _tag(self, assignment: Assignment) -> str:
-        """Returns the tag of the attempt's processes; it names the node, since two nodes of an attempt may be one
-        machine."""
+        """Returns the tag of the attempt's processes; it names the node: two of an attempt may be one machine."""
         trial, meeting = assignment.trial, assignment.meeting
         tag = f"{study_tag(self.home, assignment.study.id)}{trial.number}:{trial.attempt}"
         tag = tag if meeting is None else f"{tag}:{meeting.node}"

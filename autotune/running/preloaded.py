@@ -38,8 +38,7 @@ class Preload:
     """One preloaded process."""
 
     def __init__(self, python: str, start: str, directory: str, environment: Mapping[str, str], tag: str) -> None:
-        """Starts the process, which imports the modules for the trial in ``directory``. Raises ``OSError`` if that
-        fails."""
+        """Starts the process, which imports the modules for the trial in ``directory``. Raises ``OSError``."""
         self.key = environment_key(python, start, environment)
         self._lock = threading.Lock()
         self._ended: dict[int, int] = {}

@@ -181,8 +181,7 @@ class Preloads:
                 raise PreloadError(f"the preloaded process was not ready after {self._patience.ready_s:.0f} s")
 
     def _fork(self, preload: Preload, request: Mapping[str, object], log: CappedLog) -> tuple[Child, LogPump] | None:
-        """Returns the forked process; ``None`` if the preloaded process refuses. Raises ``OSError`` and
-        ``PreloadError``."""
+        """Returns the forked process; ``None`` if it is refused. Raises ``OSError`` and ``PreloadError``."""
         output, input_ = os.pipe()
         go_out, go_in = os.pipe()
         others = [p for p in self._alive if p is not preload and p.alive]

@@ -33,10 +33,7 @@ PUBLISHED: Mapping[str, Published] = MappingProxyType({name: _read(name, **field
 
 
 def published(name: str) -> Published:
-    """Returns the baseline of this name.
-
-    Raises SpaceError for an unknown name; the sentence names the closest baseline, or all.
-    """
+    """Returns the baseline of this name. Raises SpaceError with the closest baseline, or all, for an unknown name."""
     found = PUBLISHED.get(name)
     if found is not None:
         return found

@@ -94,10 +94,7 @@ def as_mapping(value: Any, key: str) -> Mapping[str, Any]:
 
 
 def prompts_of(path: str) -> Iterator[Tuple[Dict[str, Any], str]]:
-    """Yields (row of the prompts file, its place for messages).
-
-    Raises IllegalSettingError for a row without a prompt, or no rows.
-    """
+    """Yields (row of the prompts file, its place). Raises IllegalSettingError for a row without a prompt, or none."""
     number, found = 0, False
     with open(path, encoding="utf-8") as stream:
         for number, line in enumerate(stream, 1):

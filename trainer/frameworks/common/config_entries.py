@@ -100,10 +100,7 @@ def closest(key: str, names: Iterable[str], cutoff: float = 0.75, otherwise: str
 
 
 def at_least_one(key: str, value: Any, name: str, line: int) -> int:
-    """Returns ``value`` if it is a whole number of at least 1.
-
-    Raises ConfigError for any other value.
-    """
+    """Returns ``value`` if it is a whole number of at least 1. Raises ConfigError for any other value."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise problem(name, line, f"{key}: expected a whole number of at least 1, got {show(value)}")
     return value
@@ -119,10 +116,7 @@ def at_line(value: Any, line: int) -> Entry:
 
 
 def check_storable(key: str, entry: Entry, name: str) -> None:
-    """Refuses values that JSON, a database or an environment cannot hold, at any depth.
-
-    Raises ConfigError with the line.
-    """
+    """Refuses values that JSON, a database or an environment cannot hold, at any depth, by ``ConfigError``."""
     value = entry.value
     if isinstance(value, dict):
         for inner, item in value.items():

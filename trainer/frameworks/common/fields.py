@@ -232,10 +232,7 @@ def as_words(value: Any) -> list[str]:
 
 
 def typed(field: Field, words: Sequence[str]) -> Any:
-    """Converts the ``words`` after an argument by the argument's type.
-
-    Raises FieldError with the expected and the actual value.
-    """
+    """Converts the ``words`` after an argument by its type. Raises FieldError with the expected and actual value."""
     inner = next((kind[5:-1] for kind in sorted(field.kinds) if kind.startswith("list[")), None)
     if inner is not None:
         return [_one(Field(field.name, inner), word) for word in words]

@@ -33,10 +33,7 @@ class Rewards:
 
 
 def rewards_of(specs: Sequence[RewardSpec]) -> Rewards:
-    """Returns every reward under a name that TRL's script can load.
-
-    Raises ValueError for an unknown kind of reward.
-    """
+    """Returns every reward under a name that TRL's script can load. Raises ValueError for an unknown kind of reward."""
     names: list[str] = []
     parts: list[str] = []
     files: dict[str, str] = {}

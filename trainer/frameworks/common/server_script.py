@@ -216,10 +216,7 @@ def unread_options(text: str, name: str, training: str) -> list[str]:
 
 
 def with_gpus(knobs: Mapping[str, KnobValue], command: Command, name: str) -> dict[str, KnobValue]:
-    """Returns ``knobs`` with the GPUs that the server's replicas use.
-
-    Raises ConfigError if fewer GPUs are visible to the server.
-    """
+    """Returns ``knobs`` with the GPUs of the server's replicas. Raises ConfigError if the server sees fewer."""
     size, count = int(knobs.get("tensor_parallel_size", 1)), int(knobs.get("rollout_data_parallel_size", 1))
     shown = command.environment.get(VISIBLE)
     if shown is not None and not shown.unknown and size * count > _count_gpus(shown.text):

@@ -28,10 +28,7 @@ def is_script(text: str, name: str = "") -> bool:
 
 
 def commands_of(text: str, name: str) -> tuple[Command, ...]:
-    """Returns every command of the script ``name``.
-
-    Raises ConfigError for a text that is no shell script.
-    """
+    """Returns every command of the script ``name``. Raises ConfigError for a text that is no shell script."""
     try:
         return commands(text, os.path.abspath(name))
     except ShellError as error:

@@ -23,20 +23,14 @@ class KnobKeyError(ValueError):
 
 
 def count_of(key: str, value: Any, most: float = math.inf) -> int:
-    """Returns ``value`` if it is a whole number from 1 to ``most``.
-
-    Raises KnobKeyError with ``key`` for any other value.
-    """
+    """Returns ``value`` if it is a whole number from 1 to ``most``. Raises KnobKeyError for any other value."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise KnobKeyError(key, f"expected a whole number of at least 1, got {show(value)}")
     return value
 
 
 def parsed(knob: str, key: str, value: Any) -> KnobValue:
-    """Converts ``value`` to the type of ``knob``.
-
-    Raises KnobKeyError with ``key`` and the expected value.
-    """
+    """Converts ``value`` to the type of ``knob``. Raises KnobKeyError with ``key`` and the expected value."""
     try:
         return KNOBS[knob].parse(value)
     except SpaceError as error:

@@ -44,10 +44,7 @@ def is_script(text: str) -> bool:
 
 
 def knob_keys(request: ExportRequest) -> dict[str, Any]:
-    """Returns the configuration's knobs as ms-swift's arguments.
-
-    Raises ValueError for a configuration that ms-swift cannot take.
-    """
+    """Returns the configuration's knobs as arguments. Raises ValueError for one that ms-swift cannot take."""
     found, _, _ = settings(request.configuration, **request.sizes, passthrough=request.passthrough)
     if wants_server(request.configuration):
         found.update(trainer_settings(PORT))

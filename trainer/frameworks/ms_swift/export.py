@@ -90,10 +90,7 @@ def _script(request: ExportRequest, command: Command) -> str:
 
 
 def _server_script(request: ExportRequest) -> str:
-    """Returns the script that starts the rollout server.
-
-    Raises ValueError if the GPUs cannot be split as configured.
-    """
+    """Returns the rollout server's script. Raises ValueError if the GPUs cannot be split as configured."""
     arguments = server_arguments(
         request.configuration,
         request.model,

@@ -49,10 +49,7 @@ _LENGTHS = ("max_completion_length", "max_new_tokens", "response_length")
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """Returns argument -> (path as written, line) of the JSON files that the run names.
-
-    Raises ConfigError like ``read_keys``.
-    """
+    """Returns argument -> (path, line) of the JSON files that the run names. Raises ConfigError like ``read_keys``."""
     run = _read_given(text, name)
     found = run.arguments
     return {

@@ -45,10 +45,7 @@ class Plugin:
 
 
 def plugin_of(request: ExportRequest) -> Plugin:
-    """Builds the plugin of an export.
-
-    Raises ValueError for an unknown kind of reward.
-    """
+    """Builds the plugin of an export. Raises ValueError for an unknown kind of reward."""
     made = rewards_of([spec for spec in request.rewards if spec.kind != OWN])
     wrapped: dict[str, str] = {}
     registered = iter(made.names)

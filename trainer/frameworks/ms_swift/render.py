@@ -141,10 +141,7 @@ def own_keys(
 def render(
     *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **trial: Unpack[TrialArguments]
 ) -> TrialSpec:
-    """Builds the spec of one trial.
-
-    Raises ValueError for a knob or value that ms-swift cannot take.
-    """
+    """Builds the spec of one trial. Raises ValueError for a knob or value that ms-swift cannot take."""
     refuse(unsupported(configuration))
     arguments, loading, replaced = settings(configuration, **sizes(trial), passthrough=passthrough)
     return TrialSpec(

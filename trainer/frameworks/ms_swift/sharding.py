@@ -82,10 +82,7 @@ def deepspeed_argument(acts: Mapping[str, KnobValue], device: str) -> dict[str, 
 
 
 def zero_of(value: Any) -> dict[str, KnobValue]:
-    """Returns the knobs of ``--deepspeed``'s mapping.
-
-    Raises KnobKeyError for a value that no knob has.
-    """
+    """Returns the knobs of ``--deepspeed``'s mapping. Raises KnobKeyError for a value that no knob has."""
     found = zero_knobs({"deepspeed": value})
     found.pop("zero_prefetch_bucket", None)
     if "zero_stage" in found and not found["zero_stage"]:

@@ -147,10 +147,7 @@ def _script(request: ExportRequest, command: Command) -> str:
 
 
 def _server_script(request: ExportRequest) -> str:
-    """Returns the script that starts the rollout server.
-
-    Raises ValueError if the GPUs cannot be split as configured.
-    """
+    """Returns the rollout server's script. Raises ValueError if the GPUs cannot be split as configured."""
     longest, revision = request.longest, request.revision
     argv = server_command(request.configuration, request.model, request.python, longest=longest, revision=revision)
     return scripts.server_script(request, argv, {})
@@ -165,10 +162,7 @@ def explicit(request: ExportRequest) -> ExportRequest:
 
 
 def knob_keys(request: ExportRequest) -> dict[str, Any]:
-    """Returns the configuration's knobs as recipe keys.
-
-    Raises ValueError for a configuration that Open-R1 cannot take.
-    """
+    """Returns the configuration's knobs as recipe keys. Raises ValueError for one that Open-R1 cannot take."""
     found = settings(
         request.configuration, request.rows_per_update, request.world_size, passthrough=request.passthrough
     )

@@ -67,10 +67,7 @@ _FIRST = 1
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """Returns key -> (path, line) of the files that the config names.
-
-    Raises ConfigError like ``read_keys``.
-    """
+    """Returns key -> (path, line) of the files that the config names. Raises ConfigError like ``read_keys``."""
     config = _Config(text, name)
     found: dict[str, tuple[str, int]] = {}
     for key, entry in config.entries.items():

@@ -273,10 +273,7 @@ def half_precision(keys: Mapping[str, Any]) -> tuple[bool | None, bool | None]:
 
 
 def _cache_steps(key: str, value: Any) -> Any:
-    """Returns ``value``, with 0 for ``torch_empty_cache_steps`` null.
-
-    Raises KnobKeyError for 0 itself.
-    """
+    """Returns ``value``, with 0 for ``torch_empty_cache_steps`` null. Raises KnobKeyError for 0 itself."""
     if key != "torch_empty_cache_steps":
         return value
     if value == 0:

@@ -57,10 +57,7 @@ def own_keys(
 def render(
     *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **trial: Unpack[TrialArguments]
 ) -> TrialSpec:
-    """Builds the spec of one trial.
-
-    Raises ValueError for a knob or value that TRL cannot take.
-    """
+    """Builds the spec of one trial. Raises ValueError for a knob or value that TRL cannot take."""
     training, loading, replaced = settings(configuration, **sizes(trial), passthrough=passthrough)
     return TrialSpec(
         framework="trl",

@@ -58,10 +58,7 @@ def quoted(text: str) -> str:
 
 
 def parsed(text: str) -> Any:
-    """Parses the value that ``text`` stands for.
-
-    Raises HydraError for a sweep, a function or no value.
-    """
+    """Parses the value that ``text`` stands for. Raises HydraError for a sweep, a function or no value."""
     value, end = _value(text.strip(), 0, top=True)
     if end != len(text.strip()):
         raise HydraError(f"expected one value, got {text!r}")
@@ -69,10 +66,7 @@ def parsed(text: str) -> Any:
 
 
 def split(override: str) -> tuple[str, Any]:
-    """Splits ``key=value``, ``+key=value`` or ``++key=value`` into (dotted key, value).
-
-    Raises HydraError for any other text.
-    """
+    """Splits ``key=value``, also after ``+`` or ``++``, into (dotted key, value). Raises HydraError for other text."""
     name, sign, text = override.partition("=")
     key = name.strip().lstrip("+")
     if not sign or not _NAME.fullmatch(key):

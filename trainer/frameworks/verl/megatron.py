@@ -81,10 +81,7 @@ def refusal(keys: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def knobs_of(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """Returns the Megatron knobs that ``keys`` set, with the engine.
-
-    Raises KnobKeyError with the key and the expected value.
-    """
+    """Returns the Megatron knobs that ``keys`` set, with the engine. Raises KnobKeyError with the expected value."""
     found: dict[str, KnobValue] = {ENGINE: WORD}
     for knob, key in {**OWN, **ELSEWHERE}.items():
         if key in keys and (keys[key] is not None or knob in _NULL):

@@ -27,10 +27,7 @@ OTHERS = ("open_r1.configs", "open_r1.rewards", "open_r1.utils.callbacks")
 
 
 def script() -> Path:
-    """Returns ``grpo.py`` of the checkout.
-
-    Raises IllegalSettingError for a folder that is no checkout of Open-R1.
-    """
+    """Returns ``grpo.py`` of the checkout. Raises IllegalSettingError for a folder that is no checkout of Open-R1."""
     checkout = os.environ.get(CHECKOUT, "")
     path = Path(checkout) / SCRIPT
     if not checkout or not path.is_file():

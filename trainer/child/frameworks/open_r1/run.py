@@ -62,10 +62,7 @@ def keep_datasets(folder: Path) -> None:
 
 
 def run_script(script: Path, path: Path) -> None:
-    """Runs ``grpo.py --config PATH``.
-
-    Raises IllegalSettingError if it refuses the recipe during set-up.
-    """
+    """Runs ``grpo.py --config PATH``. Raises IllegalSettingError if it refuses the recipe during set-up."""
     before = list(sys.argv)
     sys.argv = [str(script), "--config", str(path)]
     try:

@@ -167,10 +167,7 @@ class FileTally:
         self._rows, self._scores = NewLines(self.places.rows), NewLines(self.places.scores)
 
     def look(self) -> bool:
-        """Reads new lines; returns whether there were any.
-
-        Raises MeterError for a malformed line.
-        """
+        """Reads new lines; returns whether there were any. Raises MeterError for a malformed line."""
         rows, scores = self._rows.take(), self._scores.take()
         try:
             for line in rows:
