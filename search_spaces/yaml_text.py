@@ -13,7 +13,7 @@ from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
 
 MAX_BYTES = 64 * 1024
-MAX_DEPTH = 6
+MAX_DEPTH = 10
 MAX_NODES = 10_000
 
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -17,9 +17,9 @@ GONE: Mapping[str, str] = {
     ),
     "num_infer_workers": "it was removed in 3.6; `swift rollout --vllm_data_parallel_size N` serves N replicas",
     "vllm_device": "it was removed in 3.6; vllm_mode colocate generates on the GPUs that train",
-    "ckpt_dir": "a checkpoint is given as model",
-    "train_type": "since 4.0 it is tuner_type",
-    "sft_type": "since 4.0 it is tuner_type",
+    **dict.fromkeys(("ckpt_dir", "model_id_or_path"), "a checkpoint is given as model"),
+    "max_prompt_length": "prompts are cut at max_length",
+    **dict.fromkeys(("train_type", "sft_type"), "since 4.0 it is tuner_type"),
     **dict.fromkeys(("use_lmdeploy", "lmdeploy_device", "lmdeploy_session_len"), _LMDEPLOY),
     "lmdeploy_cache_max_entry_count": _LMDEPLOY,
 }

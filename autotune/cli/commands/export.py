@@ -48,7 +48,7 @@ class ExportOptions(SizedOptions):
     row: RowOption = 1
     trial: TrialOption = None
     form: Annotated[
-        str | None, typer.Option("--format", help=f"Whose files: {', '.join(SHORT.values())}; the study's own.")
+        str | None, typer.Option("--format", "--framework", help=f"{', '.join(SHORT.values())}; the study's own.")
     ] = None
     native_only: NativeOption = False
     output: Annotated[

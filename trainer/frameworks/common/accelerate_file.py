@@ -12,15 +12,7 @@ from typing import Any
 
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry
-from trainer.frameworks.common.config_entries import (
-    ConfigError,
-    Faults,
-    at_least_one,
-    closest,
-    lines_of,
-    problem,
-    read_mapping,
-)
+from trainer.frameworks.common.config_entries import ConfigError, Faults, closest, lines_of, problem, read_mapping
 from trainer.frameworks.common.deepspeed import PLACES, ZERO
 
 FILE_KEY = "deepspeed_config_file"
@@ -138,8 +130,8 @@ def _check(key: str, entry: Entry, name: str) -> None:
     value = entry.plain
     if key in _REFUSED and value not in (None, {}, "NO", "no", {"dynamo_backend": "NO"}):
         raise problem(name, entry.line, f"{key}: {_REFUSED[key]}")
-    if key == "num_processes":
-        at_least_one(key, value, name, entry.line)
+    if key == "num_processes" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise problem(name, entry.line, f"{key}: expected a whole number of at least 1, got {show(value)}")
     if key == "distributed_type" and value not in _TYPES:
         raise problem(name, entry.line, f"{key}: a trial runs {', '.join(_TYPES)}, got {show(value)}")
     if key == "mixed_precision" and str(_as_text(value)) not in _PRECISIONS:

@@ -22,7 +22,7 @@ OF_THE_LAUNCH = re.compile(
 )
 """Variables on where and how a script is launched; each trial gets its own values."""
 _TUNERS = re.compile(r"AUTOTUNE_.*|(?:" + OF_THE_LAUNCH.pattern + ")")
-_SECRET = re.compile(r"TOKEN(?!IZERS)|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
+_SECRET = re.compile(r"(?<!MAX_|NEW_)TOKEN(?!IZERS)|SECRET|PASSW|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
 
 
 class ConfigError(ValueError):
@@ -97,13 +97,6 @@ def closest(key: str, names: Iterable[str], cutoff: float = 0.75, otherwise: str
     """Returns advice on an unknown ``key``: the closest ``names`` one; ``cutoff`` as in ``difflib``."""
     close = difflib.get_close_matches(key[:120], names, n=1, cutoff=cutoff)
     return f"did you mean {close[0]}" if close else otherwise
-
-
-def at_least_one(key: str, value: Any, name: str, line: int) -> int:
-    """Returns ``value`` if it is a whole number of at least 1. Raises ConfigError for any other value."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise problem(name, line, f"{key}: expected a whole number of at least 1, got {show(value)}")
-    return value
 
 
 def at_line(value: Any, line: int) -> Entry:

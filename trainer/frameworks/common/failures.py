@@ -17,6 +17,9 @@ LESS_SERVED = (
     "server's GPUs (tensor_parallel_size)"
 )
 LARGER_SHARE = "raise gpu_memory_utilization (on a CPU kv_cache_memory_bytes), which is what the cache is cut from"
+LARGER_CACHE = (
+    "raise gpu_memory_utilization (on a CPU kv_cache_memory_bytes), or lower max_model_len to prompt + completion"
+)
 SMALLER_MODEL = "set master_weights bf16: the weights alone do not fit"
 SMALLER_STATE = "set master_weights bf16: weights, gradients and the optimizer's state do not fit"
 BESIDE_STATE = (
@@ -32,12 +35,8 @@ LOOK_UP = "look further up in the log: the cause stands before this"
 
 SUGGESTIONS: Mapping[str, str] = {
     "cache_none": LARGER_SHARE,
-    "cache_one_request": (
-        "raise gpu_memory_utilization (on a CPU kv_cache_memory_bytes), or lower max_model_len to prompt + completion"
-    ),
-    "cache_v0": (
-        "raise gpu_memory_utilization (on a CPU kv_cache_memory_bytes), or lower max_model_len to prompt + completion"
-    ),
+    "cache_one_request": LARGER_CACHE,
+    "cache_v0": LARGER_CACHE,
     "cache_node_share": "raise gpu_memory_utilization: the share is used up before the cache is cut from it",
     "device_share": (
         "lower gpu_memory_utilization to what the trainer leaves free, or end a stale process on the device"

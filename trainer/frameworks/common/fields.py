@@ -111,14 +111,7 @@ class Field:
 def fields_of(described: Mapping[str, Mapping[str, Any]]) -> dict[str, Field]:
     """Returns the fields of the child's ``describe`` (``Result.data["fields"]``)."""
     return {
-        name: Field(
-            name=name,
-            type=str(entry["type"]),
-            default=entry.get("default"),
-            unset=bool(entry.get("unset")),
-            group=str(entry["group"]),
-            choices=tuple(entry.get("choices") or ()),
-        )
+        name: Field(name, **{**entry, "choices": tuple(entry.get("choices") or ())})
         for name, entry in described.items()
     }
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
-from trainer.frameworks.common.config_entries import ConfigError, Faults, at_least_one, problem
-from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.common.config_entries import ConfigError, Faults, problem
+from trainer.frameworks.common.values import KnobKeyError, count_of
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,10 @@ class Reading:
         value = self.values.get(key)
         if key not in self.values or (nullable and value is None):
             return None
-        return at_least_one(key, value, self.name, self.line(key))
+        try:
+            return count_of(key, value)
+        except KnobKeyError as error:
+            raise self.problem(key, error.text) from None
 
     def rewards(self, names: Any) -> tuple[str, ...]:
         """Returns ``names``. Raises ``ConfigError`` for a name instead of a list, or another number of weights."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 from search_spaces.knobs.model import show
-from trainer.frameworks.common.config_entries import ConfigError, Faults, problem
+from trainer.frameworks.common.config_entries import ConfigError, Faults, closest, problem
 from trainer.frameworks.common.fields import Field, FieldError, typed
 from trainer.frameworks.common.imported import unknown
 from trainer.frameworks.common.launcher import launch_of
@@ -180,8 +179,7 @@ def _knobs(key: str, own: Word, words: Sequence[Word], name: str, program: Progr
     if key in program.its_own:
         return None
     if positive not in program.options:
-        close = difflib.get_close_matches(key, {*program.options, *program.its_own}, n=1, cutoff=0.75)
-        advice = f"did you mean --{close[0]}" if close else "remove it"
+        advice = closest(f"--{key}", [f"--{known}" for known in {*program.options, *program.its_own}])
         raise problem(name, own.line, f"{written}: a trial's rollout server takes no such option; {advice}")
     try:
         return program.options[positive](written, [word.text for word in words] if positive == key else ["false"])

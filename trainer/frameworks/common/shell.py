@@ -19,7 +19,7 @@ from itertools import takewhile
 from tree_sitter import Node
 
 from search_spaces.knobs.model import whole_number
-from trainer.frameworks.common import shell_values
+from trainer.frameworks.common import shell_tree, shell_values
 from trainer.frameworks.common.script_folder import from_start, gone_to
 from trainer.frameworks.common.shell_tree import ShellError, inner_of, line_of, links_of, parsed, text_of, words_in
 from trainer.frameworks.common.shell_tree import on_one_line as shown
@@ -37,8 +37,10 @@ _ALIKE: Mapping[str, str] = {
 """Node -> node that runs in the same way."""
 _NO_NPU = re.compile(r"torch_npu|npu-smi")
 """Matches a command that asks for an NPU, which fails: no trial runs on one."""
-_PROGRAM = re.compile(r"\b(?:accelerate|torchrun|deepspeed|swift|megatron|trl|python3?)\s")
+_PROGRAM = re.compile(r"\b(?:accelerate|torchrun|deepspeed|swift|megatron|trl|python3?)\s+\S")
 """Programs that start a training; a word or here-document with one of them may be a script."""
+_TELLS = re.compile(r"echo|print|log|info|warn")
+"""Matches the name of a command that prints its words."""
 _PASSES_ON = ("cat", "tee", "python", "python3")
 """Commands whose here-document is not a shell script."""
 _SUCCEEDS = frozenset(
@@ -350,7 +352,7 @@ class _Runner:
         status = self._run_words(words, own)
         scripts = [Word(text_of(each), line_of(each)) for each in documents if words[0].text not in _PASSES_ON]
         for place, script in enumerate([*words[1:], *scripts], 1):
-            if _PROGRAM.search(script.text) and re.search(r"\s\S", script.text) and words[0].text != "echo":
+            if _PROGRAM.search(script.text) and script.text != script.unknown and not _TELLS.search(words[0].text):
                 self._within(script, words[:place], own)
         return status
 
@@ -502,7 +504,7 @@ class _Runner:
                 inner = self._inside(text, node.children, "quoted", 1, 1)
                 empty = [] in inner and not any(word.text for piece in inner for word in piece)
                 return [[]] if empty else [[Word("", self.line)], *inner]  # a list without words gives none
-            case "arithmetic_expansion":
+            case "arithmetic_expansion" | "command_substitution" if shell_tree.is_sum(node):
                 total = self._total(node)
                 return unknown if total is None else [[Word(str(total), self.line)]]
             case "command_substitution":
@@ -577,7 +579,7 @@ class _Runner:
 
     def _total(self, node: Node) -> int | None:
         """Returns the value of a sum in brackets."""
-        first, last = (len(node.children[at].type) for at in (0, -1))
+        first, last = (3 if text_of(node).lstrip().startswith("$((") else 2), 2
         found = self._as_one(self._inside(text_of(node).lstrip(), node.children, "quoted", first, last))
 
         def value(name: str) -> str | None:

@@ -20,8 +20,6 @@ _CLOSES: Mapping[str, str] = {
 """Sign or word that opens something -> the one that closes it."""
 _APART = frozenset({"(", ")", "&&", "||", "!"})
 """Signs that are words of their own, even without spaces."""
-_OPAQUE = ("arithmetic_expansion", "test_command")
-"""Nodes in which the grammar has faults of its own; they are evaluated by their text."""
 _INNER = frozenset(
     {"string", "raw_string", "ansi_c_string", "expansion", "command_substitution", "arithmetic_expansion"}
     | {"process_substitution"}
@@ -35,6 +33,8 @@ _LAST_BACKSLASH = re.compile(r"(?<!\\)((?:\\\\)*)\\\Z")
 _PLAIN = re.compile(rb"\$?[\x80-\xff]|\$(?=[%=.,:/+^~])")
 """Matches what the parser is given as a plain sign: a byte outside ASCII, for which the grammar's scanner reads beyond
 its tables, and a ``$`` that names no variable."""
+_NOTE = re.compile(rb"(?<![^\s])`#[^`\n]*`")
+"""Matches a comment between the lines of a command; the grammar takes the sign that ends it for a part of it."""
 _NO_FILE = re.compile(r"[0-9]*[<>&|]+[ \t]*\n")
 _MOST_REPAIRS = 10
 
@@ -58,7 +58,8 @@ def parsed(text: str, line: int = 1) -> list[Node]:
     if len(text) > MAX_BYTES:
         raise ShellError(0, f"a script of more than {MAX_BYTES} bytes is not read")
     original = ("\n" * (line - 1) + _LAST_BACKSLASH.sub(r"\1\n", text) + "\n").encode()
-    plain = _PLAIN.sub(lambda found: b"%" * len(found[0]), original)
+    plain = _NOTE.sub(lambda found: b" " * len(found[0]), original)
+    plain = _PLAIN.sub(lambda found: b"%" * len(found[0]), plain)
     source = bytearray(_VARIABLE.sub(lambda found: b"_" + (found[1] or b"_"), plain))
     for _ in range(_MOST_REPAIRS):
         root = _PARSER.parse(source).root_node
@@ -104,13 +105,19 @@ def _fault(node: Node) -> ShellError:
 
 
 def _below(node: Node) -> Iterator[Node]:
-    """Yields the node and those in it, in order; but nothing in a sum or a test."""
+    """Yields the node and those in it, in order; but nothing in a sum or a test, where the grammar has faults."""
     ahead = [node]
     while ahead:
         node = ahead.pop()
         yield node
-        if node.type not in _OPAQUE:
+        if node.type != "test_command" and not is_sum(node):
             ahead += reversed(node.children)
+
+
+def is_sum(node: Node) -> bool:
+    """Tells whether a node is a sum in brackets, which the grammar takes for a command in ``${NAME:-$((...))}``."""
+    sign = {"arithmetic_expansion": b"", "command_substitution": b"$(("}.get(node.type)
+    return sign is not None and (node.text or b"").lstrip().startswith(sign)
 
 
 def text_of(*nodes: Node) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from search_spaces.knobs.model import show
@@ -15,7 +15,10 @@ from trainer.frameworks.common.shell_tree import ShellError
 
 SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".zsh")
 _OPTION = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
-_STARTS = re.compile(r"^[^#\n:]*(?:\baccelerate\s+launch\b|\btorchrun\s|\btrl\s+grpo\b|\bpython3?\s+\S+\.py\b)", re.M)
+_KEYS = re.compile(r"(?:\s|#[^\n]*\n)*(?:[-{\"']|[\w.]+\s*:(?:\s|$))")
+"""Matches the beginning of a file of keys."""
+_LAUNCHERS = re.compile(r"accelerate|deepspeed|pdb|pip|torch\.|trl\.cli|vllm")
+"""Matches modules that train nothing by themselves."""
 _MODULE = re.compile(r"(?:^|[/.])(?:trl[/.])?scripts[/.](?:grpo)(?:\.py)?$")
 
 
@@ -24,7 +27,7 @@ def is_script(text: str, name: str = "") -> bool:
     if PurePosixPath(name).suffix.lower() in (".yaml", ".yml", ".json"):
         return False
     named = PurePosixPath(name).suffix.lower() in SUFFIXES
-    return named or text.startswith("#!") or _STARTS.search(text) is not None
+    return named or (text.strip() != "" and _KEYS.match(text) is None)
 
 
 def commands_of(text: str, name: str) -> tuple[Command, ...]:
@@ -43,8 +46,21 @@ def training_commands(text: str, name: str) -> list[tuple[Command, int]]:
     return [(command, at) for command in commands_of(text, name) if (at := _entry(command)) is not None]
 
 
-OPEN_R1 = re.compile(r"open_r1[./]grpo(\.py)?$")
-"""Names of Open-R1's own script."""
+_STARTED: Mapping[str, str] = {
+    "openr1": r"open_r1[./]grpo\b",
+    "trl": r"\btrl\s+grpo\b|\btrl[./]scripts[./]grpo\b",
+    "swift": r"\b(?:swift|megatron)\s+rlhf\b|\bswift[./]cli\b",
+    "verl": r"\bmain_ppo\b",
+}
+"""Framework -> pattern of what starts its training."""
+
+
+def redirect(text: str, name: str, own: str = "", line: int = 1) -> None:
+    """Raises ``ConfigError`` for a script, from ``line`` on, that starts another framework than ``own``."""
+    for other, sign in _STARTED.items():
+        if other != own and (found := re.search(sign, text)) is not None:
+            line += text.count("\n", 0, found.start())
+            raise problem(name, line, f"this starts another framework; read it with --framework {other}")
 
 
 def own_program(program: Word, name: str, trials: str) -> ConfigError:
@@ -53,8 +69,7 @@ def own_program(program: Word, name: str, trials: str) -> ConfigError:
     Args:
         trials: what a trial runs.
     """
-    if OPEN_R1.search(program.text):
-        return problem(name, program.line, f"{show(program.text)} is Open-R1's script, read with --framework openr1")
+    redirect(program.text, name, line=program.line)
     said = f"{show(program.text)} is a program of your own, and a trial runs {trials}; write what it gives its trainer"
     return problem(name, program.line, f"{said} into a YAML file, a key a line, and name --model, --data and --reward")
 
@@ -65,7 +80,8 @@ def _entry(command: Command) -> int | None:
     for at, text in enumerate(texts):
         if PurePosixPath(text).name == "trl" and texts[at + 1 : at + 2] == ["grpo"]:
             return at + 1
-        if _MODULE.search(text) or (text.endswith(".py") and _is_started(texts[:at])):
+        module = texts[at - 1 : at] == ["-m"] and not _LAUNCHERS.match(text)
+        if _MODULE.search(text) or ((module or text.endswith(".py")) and _is_started(texts[:at])):
             return at
     return None
 

@@ -17,7 +17,7 @@ from trainer.frameworks.common.script_folder import finds_itself
 from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.server_script import PORT, Served, with_gpus, without
 from trainer.frameworks.common.shell import CALLERS, Command, Word
-from trainer.frameworks.common.training_script import commands_of, options_of, own_program, training_commands
+from trainer.frameworks.common.training_script import commands_of, options_of, own_program, redirect, training_commands
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.ms_swift.key_handling import NOT_NEEDED, refusal
 from trainer.frameworks.ms_swift.keys import NATIVE, SERVED, STEPS, from_keys
@@ -119,6 +119,7 @@ def _of_entry(key: str, entry: Entry, name: str) -> Argument:
 def _of_script(text: str, name: str) -> Given:
     found = list(_swift_commands(commands_of(text, name)))
     if not found:
+        redirect(text, name, "swift")
         for command, at in training_commands(text, name):
             raise own_program(command.words[at], name, "`swift rlhf`")
     kind, command, words = _training(found, name)
@@ -180,12 +181,11 @@ def _variable(word: Word) -> Argument:
 
 
 def _training(runs: Sequence[tuple[str, Command, Sequence[Word]]], name: str) -> tuple[str, Command, Sequence[Word]]:
-    """Returns the one ``swift rlhf`` or ``megatron rlhf``; of equal ones, one for each machine, the first."""
+    """Returns the one ``swift rlhf`` or ``megatron rlhf``; of equal ones (for each machine, once more) the first."""
     training = [each for each in runs if each[0] in ("rlhf", "megatron")]
     if not training:
         raise problem(name, 0, "expected one command `swift rlhf --rlhf_type grpo ...`, found none")
-    ranked = all("NODE_RANK" in command.environment for _, command, _ in training)
-    if len(training) > 1 and not (ranked and len({tuple(w.text for w in words) for _, _, words in training}) == 1):
+    if len({tuple(word.text for word in words) for _, _, words in training}) > 1:
         text = f"expected one command `swift rlhf --rlhf_type grpo ...`, found {len(training)}"
         raise problem(name, training[1][1].words[0].line, f"{text}; give a script with one of them")
     return training[0]

@@ -201,11 +201,8 @@ def whole_recipe(request: ExportRequest, rewards: Rewards) -> str:
 
 
 def _lengths(request: ExportRequest) -> dict[str, int]:
-    prompt = request.max_prompt_length
-    return {
-        **({} if prompt is None else {"max_prompt_length": prompt}),
-        "max_completion_length": request.max_completion_length,
-    }
+    found = {"max_prompt_length": request.max_prompt_length, "max_completion_length": request.max_completion_length}
+    return {key: length for key, length in found.items() if length is not None}
 
 
 def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:

@@ -39,7 +39,7 @@ from trainer.frameworks.common.server_script import (
     unread_options,
 )
 from trainer.frameworks.common.trainer_keys import all_knobs
-from trainer.frameworks.common.training_script import is_script, own_program, refuse_config, training_commands
+from trainer.frameworks.common.training_script import is_script, own_program, redirect, refuse_config, training_commands
 from trainer.frameworks.open_r1.accelerate_config import (
     Accelerate,
     differing,
@@ -165,8 +165,9 @@ class _Recipe(Reading):
         names = self.values.get("reward_funcs", DEFAULT_REWARDS)
         strange = [] if isinstance(names, str) else unknown_rewards(names or ())
         if strange:
-            advice = closest(strange[0], REWARDS, 0.6, f"it has {', '.join(REWARDS)}")
-            raise self.problem("reward_funcs", f"Open-R1's registry has no {show(strange[0])}; {advice}")
+            advice = closest(strange[0], REWARDS, 0.8, f"it has {', '.join(REWARDS)}")
+            own = "one of your own is not written there, but given with --reward FILE.py:FUNCTION"
+            raise self.problem("reward_funcs", f"Open-R1's registry has no {show(strange[0])}; {advice}; {own}")
         return self.rewards(names)
 
     def notes(self, fields: Mapping[str, Field], *, server: bool) -> Iterator[str]:
@@ -187,9 +188,10 @@ def _refuse_script(text: str, name: str) -> None:
     found = training_commands(text, name)
     for command, at in found:
         program = command.words[at]
-        if program.text.endswith(".py") and PurePosixPath(program.text).name != "grpo.py":
+        if program.text.endswith(".py") and not program.unknown and PurePosixPath(program.text).name != "grpo.py":
             raise own_program(program, name, "open_r1/grpo.py")
         refuse_config(command.words[at + 1 :], launch_of(command.words[:at]), name, serves=serves(text, name))
+    redirect(text, name, "openr1")
     said = "Open-R1's keys are read from a recipe; write the options of the script into a YAML file, a key a line, and "
     line = found[-1][0].words[0].line if found else 0
     raise problem(name, line, f"{said}give that file, with --accelerate FILE for the launch")

@@ -129,14 +129,15 @@ def _own(name: str, configuration: Mapping[str, KnobValue]) -> KnobValue | None:
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
     """Returns the knobs that ``keys`` of a recipe set; keys that are no knobs are ignored.
 
-    Precision is fp32 if both of its keys are false, and unset if neither is set (transformers 4.52).
+    Precision is fp32 if both of its keys are false (transformers 4.52). If neither is set, weights in bf16 compute in
+    bf16; otherwise it is unset.
 
     Raises:
         KnobKeyError: naming the key and what was expected.
     """
     found, (bf16, fp16) = trainer_knobs(keys, _DIALECT, processes), half_precision(keys)
     if bf16 is None and fp16 is None:
-        return found
+        return {**found, **({"precision": "bf16"} if found.get("master_weights") == "bf16" else {})}
     return {**found, "precision": "bf16" if bf16 else "fp16" if fp16 else "fp32"}
 
 

@@ -147,11 +147,6 @@ def by_torchrun(request: ExportRequest) -> bool:
     return sharded or request.nodes > 1 or (request.device == "cpu" and request.world_size > 1)
 
 
-def on_cpu_with_deepspeed(request: ExportRequest) -> bool:
-    """Tells whether a run trains on the CPU with DeepSpeed, which ``use_cpu`` would turn off."""
-    return request.device == "cpu" and bool(acting(request.configuration).get("zero_stage"))
-
-
 def _accelerate_text(request: ExportRequest) -> str:
     """Returns the text of ``accelerate launch``'s file."""
     precision = str(request.configuration.get("precision", "fp32"))
@@ -250,7 +245,7 @@ def knob_keys(request: ExportRequest) -> dict[str, Any]:
 
     Raises ValueError for a configuration that TRL cannot take.
     """
-    training, model = _rendered(request)
+    training, model, _ = settings(request.configuration, **request.sizes, passthrough=request.passthrough)
     if "use_kernels" in model:
         own = request.passthrough.get("model_init_kwargs") or {}
         model["model_init_kwargs"] = {**own, "use_kernels": model.pop("use_kernels")}
@@ -264,13 +259,9 @@ def knob_keys(request: ExportRequest) -> dict[str, Any]:
 
 def deepspeed_text(request: ExportRequest) -> str:
     """Returns DeepSpeed's configuration as JSON; empty without DeepSpeed."""
-    found = _rendered(request)[0].get("deepspeed")
+    training, _, _ = settings(request.configuration, **request.sizes, passthrough=request.passthrough)
+    found = training.get("deepspeed")
     return json.dumps(found, indent=2) + "\n" if found else ""
-
-
-def _rendered(request: ExportRequest) -> tuple[dict[str, Any], dict[str, Any]]:
-    training, model, _ = settings(request.configuration, **request.sizes, passthrough=request.passthrough)
-    return training, model
 
 
 def whole_config(request: ExportRequest, rewards: Rewards) -> str:
@@ -299,7 +290,8 @@ def whole_config(request: ExportRequest, rewards: Rewards) -> str:
 
 
 def _use_cpu(request: ExportRequest) -> bool:
-    return request.device == "cpu" and not on_cpu_with_deepspeed(request)
+    """Returns the key ``use_cpu``, which would turn DeepSpeed off on a CPU."""
+    return request.device == "cpu" and not acting(request.configuration).get("zero_stage")
 
 
 def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:

@@ -51,7 +51,7 @@ from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.trl.key_handling import INPUTS, PRESETS, PROCESSES, REFUSED_INSIDE, SHARDED, note, refusal
-from trainer.frameworks.trl.keys import from_keys, rest
+from trainer.frameworks.trl.keys import OTHERS, from_keys, rest
 from trainer.frameworks.trl.script import Script, plain_keys, read_script
 from trainer.frameworks.trl.server import PROGRAM, starts_server, wants_server
 
@@ -72,7 +72,8 @@ def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
     found: dict[str, tuple[str, int]] = {}
     for key, entry in config.entries.items():
         word = config.plain(key)
-        if isinstance(word, str) and (_names_file(word) if key in SHARDED else key in FILES and _is_path(word)):
+        is_path = key in FILES and isinstance(word, str) and word.strip()[:1] not in ("", "{")
+        if is_path or (key in SHARDED and isinstance(word, str) and _names_file(word)):
             found[key] = (in_folder(word, config.script.folder) if config.script else word, entry.line)
     return found
 
@@ -151,6 +152,8 @@ class _Config(Reading):
         self.files = files
         self.script = read_script(text, name, self.faults) if is_script(text, name) else None
         keys = self.script.keys if self.script else read_mapping(text, name, "config", "TRL's keys")
+        for key in (key for key in OTHERS if key in keys):
+            raise problem(name, keys[key].line, f"{key} is not TRL's; read the file with --framework {OTHERS[key]}")
         self.entries: dict[str, Entry] = {}
         """The keys in file order, without those always refused; a named file's content replaces its path."""
         for key, entry in keys.items():
@@ -202,7 +205,8 @@ class _Config(Reading):
 
     def _value(self, key: str, entry: Entry, fields: Mapping[str, Field]) -> Any:
         if key not in fields:
-            advice = closest(key, [*fields, ENVIRONMENT])
+            section = "write its keys at the top level, without it" if isinstance(entry.value, dict) else ""
+            advice = section or closest(key, [*fields, ENVIRONMENT])
             raise problem(self.name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
         words = entry.value if self.script and key not in self.files and isinstance(entry.value, list) else None
         try:
@@ -295,10 +299,6 @@ def _beside_notes(trainer_keys: Mapping[str, Any], accelerate: AccelerateFile) -
     if "deepspeed" in trainer_keys and not stage:
         text = "deepspeed_config: at stage 0 a trial trains without DeepSpeed, by DDP"
         yield str(problem(accelerate.name, accelerate.line("deepspeed_config"), text))
-
-
-def _is_path(value: str) -> bool:
-    return value.strip()[:1] not in ("", "{")
 
 
 def _names_file(value: str) -> bool:

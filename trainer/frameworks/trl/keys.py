@@ -81,6 +81,8 @@ ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
 SUPPORTED = frozenset({*NATIVE, *NESTED, *TRANSLATED, *SEAMS, *ZERO, *FSDP, *SERVER, *ENVIRONMENT})
 """Knobs a TRL trial can set."""
+OTHERS: Mapping[str, str] = {"rlhf_type": "swift", "actor_rollout_ref": "verl", "algorithm": "verl"}
+"""Key of another framework's file -> its name."""
 KEYS = frozenset(
     {
         *(*NATIVE.values(), "generation_batch_size", "bf16", "fp16", "dtype", "attn_implementation", "use_vllm"),

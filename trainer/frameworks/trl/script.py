@@ -13,14 +13,20 @@ from trainer.frameworks.common.imported import asked_for, unknown
 from trainer.frameworks.common.launcher import Launch, launch_of, sharding_of, uncounted
 from trainer.frameworks.common.script_folder import folder_notes
 from trainer.frameworks.common.server_script import serves
-from trainer.frameworks.common.shell import Command, Word
-from trainer.frameworks.common.training_script import options_of, own_program, refuse_config, training_commands
+from trainer.frameworks.common.shell import Command
+from trainer.frameworks.common.training_script import (
+    options_of,
+    own_program,
+    redirect,
+    refuse_config,
+    training_commands,
+)
 from trainer.frameworks.trl.key_handling import MEASURING
 from trainer.frameworks.trl.keys import NATIVE
 
 _NAMES = re.compile(r"grpo|gspo", re.IGNORECASE)
-_OTHERS: Mapping[str, str] = {"main_ppo": "verl", "swift rlhf": "swift", "swift.cli": "swift"}
-"""Text in a script -> name of the other framework."""
+_OPTIONS = ("--num_generations", "--reward_funcs", "--use_vllm")
+"""Beginnings of options that GRPO alone has."""
 _TRLS = re.compile(r"(?:^|[/.])grpo(?:\.py)?$")
 """Matches the name of TRL's script."""
 _INPUTS: Mapping[str, str] = {
@@ -64,19 +70,13 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
     Raises:
         ConfigError: no such command, several, or keys in a file.
     """
-    found = training_commands(text, name)
-    likely = [(command, at) for command, at in found if _NAMES.search(_short(command, at))] or found
-    if len(likely) != 1:
-        said = "expected one command that trains (`accelerate launch grpo.py --model_name_or_path ...`, `trl grpo ...`)"
-        for other in (word for sign, word in _OTHERS.items() if sign in text and not likely):
-            raise problem(name, 0, f"this starts another framework; read it with --framework {other}")
-        raise problem(name, likely[1][0].words[0].line if likely else 0, f"{said}, found {len(likely)}")
-    command, at = likely[0]
+    command, at = _training(text, name)
     entry, words = command.words[at], command.words[at + 1 :]
     for part, why in _REFUSED.items():
         if part in entry.text:
             raise problem(name, entry.line, f"{show(entry.text)} trains with {why}")
-    _refuse_own_program(entry, name)
+    if "open_r1" in entry.text or not _TRLS.search(entry.text):
+        raise own_program(entry, name, "TRL's script")
     launch = launch_of(command.words[:at])
     refuse_config(words, launch, name, serves=serves(text, name))
     keys: dict[str, Entry] = {}
@@ -107,10 +107,19 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
     return Script(keys, launch, tuple(_unread(launch, name)), tuple(notes), asked, command.folder)
 
 
-def _refuse_own_program(entry: Word, name: str) -> None:
-    """Refuses a program of the user's own: its trainer may be given other things in code."""
-    if "open_r1" in entry.text or not _TRLS.search(entry.text):
-        raise own_program(entry, name, "TRL's script")
+def _training(text: str, name: str) -> tuple[Command, int]:
+    """Returns the one training command, and its script's index; of equal ones the first."""
+    every = list({tuple(word.text for word in pair[0].words): pair for pair in training_commands(text, name)}.values())
+    by_name = [(command, at) for command, at in every if _NAMES.search(command.words[at].text)]
+    by_option = [pair for pair in every if any(word.text.startswith(_OPTIONS) for word in pair[0].words)]
+    likely = by_option or by_name or every
+    if len(likely) == 1:
+        return likely[0]
+    if not likely:
+        redirect(text, name, "trl")
+    said = "expected one command that trains (`accelerate launch grpo.py --model_name_or_path ...`, `trl grpo ...`)"
+    line, count = (likely[1][0].words[0].line, len(likely)) if likely else (0, "none")
+    raise problem(name, line, f"{said}, found {count}; give a script with one of them")
 
 
 def plain_keys(keys: Mapping[str, Entry]) -> dict[str, object]:
@@ -124,12 +133,6 @@ def _plain(entry: Entry) -> object:
     texts = [str(item.value) for item in entry.value]
     words = [{"true": True, "false": False}.get(text.lower(), text) for text in texts]
     return True if not words else words[0] if len(words) == 1 else words
-
-
-def _short(command: Command, at: int) -> str:
-    options = [word.text for word in command.words[at + 1 :]]
-    grpo = any(text.startswith(("--num_generations", "--reward_funcs", "--use_vllm")) for text in options)
-    return f"{command.words[at].text}{' grpo' if grpo else ''}"
 
 
 def _unread(launch: Launch, name: str) -> Iterator[ConfigError]:

@@ -91,7 +91,9 @@ def import_config(
     script, values = run.script, run.values
     run.refuse_parts()
     if _ESTIMATOR not in {**script.values, **script.unknown}:
-        raise problem(name, 0, f"{_ESTIMATOR}: verl trains with GAE where nothing says otherwise; set it to grpo")
+        said = f"{_ESTIMATOR}: verl trains with GAE where nothing says otherwise; set it to grpo"
+        own = any(key.startswith("actor_") for key in values)
+        raise problem(name, 0, said if own else f"{said}, or name the file's own --framework")
     gpus = run.faults.of(lambda: processes or run.gpus(), 0)
     asked = run.checked(gpus)
     knobs = all_knobs(lambda keys: from_keys(keys, gpus), values, run.report, BATCH) if gpus else {}
@@ -222,6 +224,9 @@ class _Run(Reading):
 
 def _unexpected(values: Mapping[str, Any], gpus: int) -> Iterator[tuple[str, str]]:
     """Yields (key, note) on unexpected effects."""
+    nodes, each = values.get(NODES, 1), values.get(GPUS, _GPUS_OF_A_NODE)
+    if isinstance(nodes, int) and isinstance(each, int) and gpus not in (0, nodes * each):
+        yield NODES, f" {nodes}, {GPUS} {each}: read for {gpus} GPUs; --nodes {nodes} --gpus {each} are the file's own"
     own, needed = values.get(CPUS), cpus_of(values, gpus)
     if isinstance(own, int) and own < needed and values.get(NODES, 1) == 1:
         yield CPUS, f" {own}: verl holds {needed} CPUs in Ray's count and would wait for ever; a trial says more"

@@ -15,7 +15,7 @@ from trainer.frameworks.common.config_entries import ConfigError, problem
 from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.shell import CALLERS, Command, Word, assigned, commands
 from trainer.frameworks.common.shell_tree import ShellError
-from trainer.frameworks.common.training_script import own_program, training_commands
+from trainer.frameworks.common.training_script import SUFFIXES, own_program, redirect, training_commands
 from trainer.frameworks.verl.hydra import HydraError, split
 from trainer.frameworks.verl.key_handling import files_refusal, handling_of
 from trainer.frameworks.verl.key_tables import MODEL_ENGINE, WHOLE
@@ -23,11 +23,8 @@ from trainer.frameworks.verl.megatron import WORD
 
 PROGRAM = "main_ppo"
 _VERLS_OWN = re.compile(r"(\./)?((.*[./])?verl[./]trainer[./])?main_ppo(\.py)?")
-_OTHER = re.compile(r"(?:recipe|verl)(?:[./]\w+)*[./]\w*(?:main|trainer)\w*")
 _VERLS_KEYS = re.compile(r"\+{0,2}(?:actor_rollout_ref|algorithm|trainer)(?:\.\w+)+=")
-_PROGRAM = re.compile(r"(?:[\w-]*/|\.+/)*[\w-]+\.py|\w+(?:\.\w+)+")
-"""Matches another program that trains with verl: its name, or a file or module before verl's keys."""
-_ANOTHER = "a trial runs verl.trainer.main_ppo, and another program trains in its own way"
+_ANOTHER = "a trial runs verl.trainer.main_ppo, and another program trains in its own way; give that one your overrides"
 _NAMES = ("--config-name", "-cn")
 _OPTIONS_WITH_VALUE = (*_NAMES, "--config-path", "-cp", "--config-dir", "-cd")
 _CONFIG, _OF_MEGATRON = "ppo_trainer", "ppo_megatron_trainer"
@@ -80,16 +77,22 @@ def read_given(text: str, name: str, folder: str = ".") -> Given:
     if any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in text):
         raise problem(name, 0, "it holds a character that is none (a surrogate or NUL)")
     try:
-        calls = calls_of(text, os.path.join(folder, os.path.basename(name))) if PROGRAM in text else []
+        is_call = PROGRAM in text and not name.endswith((".yaml", ".yml"))
+        calls = calls_of(text, os.path.join(folder, os.path.basename(name))) if is_call else []
     except ShellError as error:
         _refuse_engine_named(text, name)
         raise problem(name, error.line, error.text) from None
     if calls:
         return _resolved(replace(_of_call(calls[-1], name), others=_others(calls)))
-    _refuse_other_program(text, name)
-    if text.startswith("#!") or name.endswith(".sh"):
-        for command, at in training_commands(text, name):
-            raise own_program(command.words[at], name, "verl.trainer.main_ppo")
+    if text.startswith("#!") or name.endswith(SUFFIXES):
+        redirect(text, name, "verl")
+        found = training_commands(text, name)
+        with_keys = [pair for pair in found if any(_VERLS_KEYS.match(word.text) for word in pair[0].words)]
+        for command, at in with_keys or found:
+            program = command.words[at]
+            if program.text.startswith(("recipe", "verl")):
+                raise problem(name, program.line, f"{program.text}: {_ANOTHER}")
+            raise own_program(program, name, "verl.trainer.main_ppo")
         raise problem(name, 0, "expected a script with a command that runs verl.trainer.main_ppo, found none")
     return _resolved(_of_yaml(text, name) if _is_yaml(text) else _of_lines(text, name))
 
@@ -129,23 +132,6 @@ def _refuse_engine_named(text: str, name: str) -> None:
     why = files_refusal(named[1]) if named is not None else None
     if named is not None and why is not None:
         raise problem(name, text.count("\n", 0, named.start()) + 1, f"--config-name {named[1]}: {why}")
-
-
-def _refuse_other_program(text: str, name: str) -> None:
-    """Refuses another program that trains with verl, by its name."""
-    if not (_OTHER.search(text) or _VERLS_KEYS.search(text)):
-        return
-    try:
-        found = [command.words for command in commands(text)]
-    except ShellError:
-        return
-    named = [word for words in found for word in words if _OTHER.fullmatch(word.text)]
-    for words in found:
-        keys = next((at for at, word in enumerate(words) if _VERLS_KEYS.match(word.text)), 0)
-        named += [word for word in words[:keys] if _PROGRAM.fullmatch(word.text)][:1]
-    other = next(iter(named), None)
-    if other is not None:
-        raise problem(name, other.line, f"{other.text}: {_ANOTHER}")
 
 
 def calls_of(text: str, script: str = "./script") -> list[Command]:
