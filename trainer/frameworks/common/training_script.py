@@ -55,7 +55,7 @@ _STARTED: Mapping[str, str] = {
 """Framework -> pattern of what starts its training."""
 
 
-def redirect(text: str, name: str, own: str = "", line: int = 1) -> None:
+def refer(text: str, name: str, own: str = "", line: int = 1) -> None:
     """Raises ``ConfigError`` for a script, from ``line`` on, that starts another framework than ``own``."""
     for other, sign in _STARTED.items():
         if other != own and (found := re.search(sign, text)) is not None:
@@ -69,7 +69,7 @@ def own_program(program: Word, name: str, trials: str) -> ConfigError:
     Args:
         trials: what a trial runs.
     """
-    redirect(program.text, name, line=program.line)
+    refer(program.text, name, line=program.line)
     said = f"{show(program.text)} is a program of your own, and a trial runs {trials}; write what it gives its trainer"
     return problem(name, program.line, f"{said} into a YAML file, a key a line, and name --model, --data and --reward")
 

@@ -17,7 +17,7 @@ from trainer.frameworks.common.script_folder import finds_itself
 from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.server_script import PORT, Served, with_gpus, without
 from trainer.frameworks.common.shell import CALLERS, Command, Word
-from trainer.frameworks.common.training_script import commands_of, options_of, own_program, redirect, training_commands
+from trainer.frameworks.common.training_script import commands_of, options_of, own_program, refer, training_commands
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.ms_swift.key_handling import NOT_NEEDED, refusal
 from trainer.frameworks.ms_swift.keys import NATIVE, SERVED, STEPS, from_keys
@@ -119,7 +119,7 @@ def _of_entry(key: str, entry: Entry, name: str) -> Argument:
 def _of_script(text: str, name: str) -> Given:
     found = list(_swift_commands(commands_of(text, name)))
     if not found:
-        redirect(text, name, "swift")
+        refer(text, name, "swift")
         for command, at in training_commands(text, name):
             raise own_program(command.words[at], name, "`swift rlhf`")
     kind, command, words = _training(found, name)

@@ -39,7 +39,7 @@ from trainer.frameworks.common.server_script import (
     unread_options,
 )
 from trainer.frameworks.common.trainer_keys import all_knobs
-from trainer.frameworks.common.training_script import is_script, own_program, redirect, refuse_config, training_commands
+from trainer.frameworks.common.training_script import is_script, own_program, refer, refuse_config, training_commands
 from trainer.frameworks.open_r1.accelerate_config import (
     Accelerate,
     differing,
@@ -191,7 +191,7 @@ def _refuse_script(text: str, name: str) -> None:
         if program.text.endswith(".py") and not program.unknown and PurePosixPath(program.text).name != "grpo.py":
             raise own_program(program, name, "open_r1/grpo.py")
         refuse_config(command.words[at + 1 :], launch_of(command.words[:at]), name, serves=serves(text, name))
-    redirect(text, name, "openr1")
+    refer(text, name, "openr1")
     said = "Open-R1's keys are read from a recipe; write the options of the script into a YAML file, a key a line, and "
     line = found[-1][0].words[0].line if found else 0
     raise problem(name, line, f"{said}give that file, with --accelerate FILE for the launch")

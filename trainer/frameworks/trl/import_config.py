@@ -72,8 +72,7 @@ def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
     found: dict[str, tuple[str, int]] = {}
     for key, entry in config.entries.items():
         word = config.plain(key)
-        is_path = key in FILES and isinstance(word, str) and word.strip()[:1] not in ("", "{")
-        if is_path or (key in SHARDED and isinstance(word, str) and _names_file(word)):
+        if isinstance(word, str) and (_names_file(word) if key in SHARDED else key in FILES and _is_path(word)):
             found[key] = (in_folder(word, config.script.folder) if config.script else word, entry.line)
     return found
 
@@ -299,6 +298,10 @@ def _beside_notes(trainer_keys: Mapping[str, Any], accelerate: AccelerateFile) -
     if "deepspeed" in trainer_keys and not stage:
         text = "deepspeed_config: at stage 0 a trial trains without DeepSpeed, by DDP"
         yield str(problem(accelerate.name, accelerate.line("deepspeed_config"), text))
+
+
+def _is_path(value: str) -> bool:
+    return value.strip()[:1] not in ("", "{")
 
 
 def _names_file(value: str) -> bool:

@@ -75,8 +75,7 @@ _MEANT: Mapping[str, str] = {
     "vllm_device": "vllm_mode colocate generates on the GPUs that train, vllm_mode server on others",
     "vllm_max_model_len": "it is vllm_max_model_length",
     "tokenizer_name_or_path": "the tokenizer is the model's",
-    "system_prompt": "Open-R1 has it, read with --framework openr1",
-    "dataset_prompt_column": "Open-R1 has it, read with --framework openr1",
+    **dict.fromkeys(("system_prompt", "dataset_prompt_column"), "Open-R1 has it, read with --framework openr1"),
     "environment_factory": "tools and environments of several turns: a trial has one turn; remove it",
     "tools": "tools: a trial has one turn; remove it",
 }

@@ -14,13 +14,7 @@ from trainer.frameworks.common.launcher import Launch, launch_of, sharding_of, u
 from trainer.frameworks.common.script_folder import folder_notes
 from trainer.frameworks.common.server_script import serves
 from trainer.frameworks.common.shell import Command
-from trainer.frameworks.common.training_script import (
-    options_of,
-    own_program,
-    redirect,
-    refuse_config,
-    training_commands,
-)
+from trainer.frameworks.common.training_script import options_of, own_program, refer, refuse_config, training_commands
 from trainer.frameworks.trl.key_handling import MEASURING
 from trainer.frameworks.trl.keys import NATIVE
 
@@ -116,7 +110,7 @@ def _training(text: str, name: str) -> tuple[Command, int]:
     if len(likely) == 1:
         return likely[0]
     if not likely:
-        redirect(text, name, "trl")
+        refer(text, name, "trl")
     said = "expected one command that trains (`accelerate launch grpo.py --model_name_or_path ...`, `trl grpo ...`)"
     line, count = (likely[1][0].words[0].line, len(likely)) if likely else (0, "none")
     raise problem(name, line, f"{said}, found {count}; give a script with one of them")

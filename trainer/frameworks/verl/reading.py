@@ -15,7 +15,7 @@ from trainer.frameworks.common.config_entries import ConfigError, problem
 from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.shell import CALLERS, Command, Word, assigned, commands
 from trainer.frameworks.common.shell_tree import ShellError
-from trainer.frameworks.common.training_script import SUFFIXES, own_program, redirect, training_commands
+from trainer.frameworks.common.training_script import SUFFIXES, own_program, refer, training_commands
 from trainer.frameworks.verl.hydra import HydraError, split
 from trainer.frameworks.verl.key_handling import files_refusal, handling_of
 from trainer.frameworks.verl.key_tables import MODEL_ENGINE, WHOLE
@@ -85,7 +85,7 @@ def read_given(text: str, name: str, folder: str = ".") -> Given:
     if calls:
         return _resolved(replace(_of_call(calls[-1], name), others=_others(calls)))
     if text.startswith("#!") or name.endswith(SUFFIXES):
-        redirect(text, name, "verl")
+        refer(text, name, "verl")
         found = training_commands(text, name)
         with_keys = [pair for pair in found if any(_VERLS_KEYS.match(word.text) for word in pair[0].words)]
         for command, at in with_keys or found:
