@@ -143,8 +143,18 @@ _LIGER_RESTING: Mapping[str, object] = {
     "off_policy_sequence_mask_delta": None,
     "advantage_estimator": "grpo",
 }
+
+
+def _loss(settings: Settings) -> str | None:
+    loss = settings.get("loss_type")
+    return None if loss in (None, *_LOSSES) else f"loss_type {loss} is none of {', '.join(_LOSSES)}"
+
+
+_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "real", "fipo")
+"""Values that ms-swift compares only in the middle of a step (``grpo_trainer.py`` 1050 to 1145)."""
 _RULES: tuple[tuple[str, Callable[[Settings], str | None]], ...] = (
     ("cached_dataset", _cached),
     ("truncation", _truncation),
     ("warmup", _warmup),
+    ("loss", _loss),
 )

@@ -80,7 +80,7 @@ def _entry(command: Command) -> int | None:
     for at, text in enumerate(texts):
         if PurePosixPath(text).name == "trl" and texts[at + 1 : at + 2] == ["grpo"]:
             return at + 1
-        module = texts[at - 1 : at] == ["-m"] and not _LAUNCHERS.match(text)
+        module = texts[at - 1 : at] == ["-m"] and not (command.words[at].unknown or _LAUNCHERS.match(text))
         if _MODULE.search(text) or ((module or text.endswith(".py")) and _is_started(texts[:at])):
             return at
     return None
