@@ -34,7 +34,9 @@ CUDNN_FIRST = ("2.11", (9, 10))
 OPTIONAL_KEYS: Mapping[str, str] = {"use_vllm": "vllm", "deepspeed": "deepspeed"}
 """Key of a TRL configuration -> the module its baseline needs."""
 TRACKERS = ("clearml", "comet_ml", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
-"""Words of ``report_to`` that are the names of modules."""
+"""Trackers' words that are the names of modules."""
+TRACKED_BY = ("report_to", "trainer.logger")
+"""Keys that hold them; verl's has the dot."""
 CONFIG = "config"
 """What the findings of a configuration are called."""
 
@@ -162,13 +164,14 @@ def check_faults(request: Request, faults: Faults, where: str) -> list[Finding]:
 
 
 def check_trackers(python: str, keys: Mapping[str, Any]) -> list[Finding]:
-    """Warns about each tracker in the configuration's ``report_to`` that is not in the interpreter's folders."""
-    words, found = keys.get("report_to"), shutil.which(os.path.expanduser(python)) or python
+    """Warns about each tracker of the configuration that is not in the interpreter's folders."""
+    key = next((key for key in TRACKED_BY if key in keys), "")
+    words, found = keys.get(key), shutil.which(os.path.expanduser(python)) or python
     sites = list(Path(found).absolute().parent.parent.glob("lib/python*/site-packages"))
     asked = [word for word in TRACKERS if word in (words if isinstance(words, list) else [words])]
     return [
         Finding(
-            "report_to",
+            key,
             Verdict.WARNING,
             f"{word} is not installed; trials do without it, the exported run does not",
             f"{shlex.quote(found)} -m pip install {word}",

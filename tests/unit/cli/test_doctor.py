@@ -106,6 +106,7 @@ def test_a_tracker_of_the_configuration_that_is_not_there_is_a_warning(tmp_path:
     own = python(tmp_path / "bin")
     keys = {"report_to": ["wandb", "mlflow"]}
     (found,) = check_trackers(own, keys)
+    assert [each.name for each in check_trackers(own, {"trainer.logger": ["console", "wandb"]})] == ["trainer.logger"]
     assert (found.verdict, found.command) == (Verdict.WARNING, f"{own} -m pip install wandb")
     assert check_trackers(own, {"report_to": "none"}) == check_trackers(own, {}) == []
     assert check_trackers(python(tmp_path), keys) == [], "nothing is known of an interpreter elsewhere"
