@@ -129,5 +129,5 @@ def _peaks(reading: StudyReading, trials: Sequence[Trial]) -> list[FigureLine]:
 
 
 def _phases(sides: Sequence[ComparedSide]) -> Chart | None:
-    bars = [Bar(clean(side.label), side.phases) for side in sides if side.phases]
+    bars = [Bar(f"{side.label:.16}", side.phases) for side in sides if side.phases]
     return stacked("phases", "Seconds of a cycle, by phase", bars, nowhere, "") if bars else None
