@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from api.dashboard.render import render
 from autotune.errors import AutotuneError, NotFoundError, StoreError
-from autotune.wording.text import clean
+from autotune.wording.text import clean, fault_words
 
 PROBLEM = "application/problem+json"
 TYPE_PREFIX = "urn:autotune:problem:"
@@ -71,16 +71,11 @@ def _http(request: Request, error: Exception) -> Response:
 
 def _invalid(request: Request, error: Exception) -> Response:
     found = error.errors() if isinstance(error, RequestValidationError) else []
-    errors = [{"field": _field(e["loc"]), "message": clean(e["msg"])} for e in found]
+    errors = [{"field": clean(".".join(map(str, e["loc"]))), "message": fault_words(e)} for e in found]
     detail = "; ".join(f"{e['field']}: {e['message']}" for e in errors) or "a value is not valid"
     if _wants_page(request):
         return _answer(request, 404, f"there is nothing at {request.url.path}")
     return problem(422, detail, errors=errors)
-
-
-def _field(place: Sequence[Any]) -> str:
-    """Joins a place to a name, such as ``query.limit`` or ``path.study_id``."""
-    return clean(".".join(str(part) for part in place))
 
 
 def _ours(request: Request, error: Exception) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,8 @@ from autotune.cli.doctor import command as doctor
 from autotune.cli.failures import exit_code_of
 from autotune.cli.option_groups import PanelCommand
 from autotune.cli.options import add_database_option
+from autotune.errors import UsageError
+from autotune.wording.text import fault_words
 
 HELP = """Finds the GRPO training configuration with the most tokens/hour on your machine.
 
@@ -38,7 +41,27 @@ GROUPS = {
 
 
 class CommandGroups(TyperGroup):
-    """Lists the commands in groups."""
+    """Lists the commands in groups, and refuses words that no command can take."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuses an empty word, as a shell makes of a variable that is not set."""
+        for before, word in pairwise(["autotune", *args]):
+            name, sign, value = word.partition("=") if word.startswith("--") else (before, "=", word)
+            if sign and not value:
+                place = name if name.startswith("-") else f"the word after {name}"
+                raise UsageError(f"{place} is empty; leave it out, or give it a value")
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command; a value of another type is refused in our own words, with the value."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            from pydantic_core import ValidationError
+
+            if isinstance(error.__cause__, ValidationError):
+                error.message = fault_words(error.__cause__.errors()[0])
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes a section for each group."""

@@ -10,8 +10,6 @@ from typing import Any, TypeVar, get_type_hints
 
 from typer.core import TyperCommand
 
-from autotune.errors import UsageError
-
 T = TypeVar("T")
 
 PANELS = {
@@ -55,9 +53,6 @@ def takes(group: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]
     def decorate(run: Callable[[T], None]) -> Callable[..., None]:
         @functools.wraps(run)
         def command(**given: Any) -> None:
-            for name, value in given.items():
-                if value == "" or (isinstance(value, list) and "" in value):
-                    raise UsageError(f"--{name.replace('_', '-')} is empty; leave it out, or give it a value")
             run(group(**given))
 
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -36,7 +36,7 @@ def framework_named(word: str) -> Integration:
     if name in others:
         found: Integration = others[name].load()()
         return found
-    near = get_close_matches(word, [*SHORT.values(), *SHORT, *others], 1)
+    near = get_close_matches(word.lower(), [*SHORT.values(), *SHORT, *others], 1)
     there = ", ".join([*(SHORT[known] for known in FRAMEWORKS), *others])
     hint = f"did you mean {near[0]}" if near else f"choose one of: {there}"
     raise UsageError(f"there is no framework {word!r} yet; {hint}")

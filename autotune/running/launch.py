@@ -127,7 +127,7 @@ def let_through(names: Sequence[str]) -> None:
     """Lets the trials of this process's study receive these variables. Raises ``UsageError``: one is not set."""
     missing = [name for name in names if name not in os.environ]
     if missing:
-        raise UsageError(f"--env {missing[0]}: there is no such variable in this environment")
+        raise UsageError(f"--env {missing[0]}: there is no such variable; export it first, and give its name alone")
     own = os.environ.get(PASSED, "").split(",")
     os.environ[PASSED] = ",".join(dict.fromkeys(filter(None, (*own, *names))))
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import which
 from typing import Any, Protocol
 
 from autotune.domain import RewardSpec
@@ -137,8 +137,8 @@ class Interpreter:
         self, command: str, payload: Mapping[str, Any], timeout: float = PROBE_TIMEOUT_S, *, keep: bool = True
     ) -> Result:
         """Returns a child command's answer; an ok one is cached by its question. Raises ``MachineError``."""
-        if not os.access(self.python, os.X_OK):
-            raise MachineError(f"{self.python} is not an interpreter that can be run; name one with --python")
+        if which(self.python) is None:
+            raise MachineError(f"{self.python} is no interpreter that can be run; `autotune start --python` names one")
         directory = self._directory(command, payload)
         found = self._kept(directory) if keep else None
         if found is not None:

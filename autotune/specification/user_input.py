@@ -55,9 +55,7 @@ def _reward_named(word: str, folder: Path) -> RewardSpec:
     file, sign, name = word.rpartition(":")
     if not sign or not NAME.fullmatch(name):
         raise UsageError(f"--reward {word}: expected FILE.py:FUNCTION or {MATH_VERIFY}")
-    path = Path(os.path.abspath(folder / os.path.expanduser(file)))
-    if not path.is_file():
-        raise UsageError(f"--reward {word}: there is no file {path}")
+    path = _file(f"--reward {word}", file, folder)
     return RewardSpec("file", name, str(path), sha256=sha256_of(path), folder=str(folder))
 
 
@@ -91,10 +89,15 @@ def checkout_named(word: str, folder: Path, script: str) -> str:
 
 def data_named(word: str, folder: Path) -> str:
     """Returns the absolute path of a prompts file. Raises ``UsageError`` if there is none."""
+    return str(_file(f"--data {word}", word, folder))
+
+
+def _file(option: str, word: str, folder: Path) -> Path:
     path = Path(os.path.abspath(folder / os.path.expanduser(word)))
     if not path.is_file():
-        raise UsageError(f"--data {word}: there is no file {path}")
-    return str(path)
+        other = "; a folder, pipe or device has this name" if path.exists() else ""
+        raise UsageError(f"{option}: there is no file {path}{other}")
+    return path
 
 
 def sha256_of(path: str | Path) -> str:

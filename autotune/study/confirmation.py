@@ -158,7 +158,9 @@ def between(study: Study, trials: Sequence[Trial], spent_s: float) -> Confirmati
     held = evidence.feasible(trials)
     found = max(t.number for t in held[leader])
     stood = sum(t.kind is TrialKind.SEARCH and t.number > found for t in trials)
-    before = [evidence.merit(runs) for c, runs in held.items() if c != leader and _is_confirmed(runs)]
+    before = [
+        evidence.merit(runs) for c, runs in held.items() if c != leader and TrialKind.CONFIRM in {t.kind for t in runs}
+    ]
     if stood < STOOD or any(evidence.merit(held[leader]) < (1 + WORTH) * merit for merit in before):
         return None
     round_s = sum(predict_s(plan.narrow(plan.draft.protocol, c), trials, c) for c in plan.round)
@@ -178,10 +180,6 @@ def half_done(study: Study, trials: Sequence[Trial]) -> ConfirmationPlan | None:
     again = plan.draft.configuration == newest.configuration
     alone = newest.configuration in ran and (len(ran) == 1 or again)
     return plan if alone else None
-
-
-def _is_confirmed(runs: Sequence[Trial]) -> bool:
-    return any(t.kind is TrialKind.CONFIRM for t in runs)
 
 
 def predict_s(protocol: Protocol, trials: Sequence[Trial], configuration: Configuration | None) -> float:

@@ -68,6 +68,9 @@ class StudyResult:
     """No trial has ended: the study goes on as this, with another plan."""
 
 
+LOST = "the tuner died"
+"""Cause of a repeat, as its event has it; others are a ``FailureReason``."""
+
 LOOK_S = 1.0
 """With several places: requests are looked at this often."""
 LAST_EVENTS = 20
@@ -350,9 +353,9 @@ class StudyLoop:
             self._say("quarantined", f"process {pid} of trial {trial.number} could not be ended", trial)
         for fault in report.gpu_faults:
             self._say("gpu_quarantined", f"trials avoid {fault}", trial)
-        if self._repeat(trial, outcome, report):
+        if cause := self._cause_to_repeat(trial, outcome, report):
             kept = " (a compiler ran, and what it made is kept)" if outcome.reason is FailureReason.OOM else ""
-            self._requeue(trial, report.seconds, f"will be repeated{kept}: {outcome.sentence()}")
+            self._requeue(trial, report.seconds, f"will be repeated{kept}: {outcome.sentence()}", cause)
             return
         as_the_baseline = moving_lengths(trial.configuration) == moving_lengths(self.study.spec.baseline)
         if outcome.ok and lengths and not self.study.lengths and as_the_baseline:
@@ -369,12 +372,19 @@ class StudyLoop:
             message = f"{count} configurations need at least as much memory as one that ran out, and will not be tried"
             self._say("ruled_out", message, trial, ruled_out=count)
 
-    def _repeat(self, trial: Trial, outcome: Outcome, report: RunReport) -> bool:
-        if not outcome.ok and self.stop.level >= 2:
-            # Broken off: the same trial goes on when the study is resumed, whatever it met as all its processes were
-            # told to end.
-            return True
-        return report.absent or schedule.again(outcome, trial, compiled=report.compiled)
+    def _cause_to_repeat(self, trial: Trial, outcome: Outcome, report: RunReport) -> str:
+        """Returns why a trial is repeated; empty: it is not. One broken off by a stop goes on when the study is
+        resumed, whatever it met as all its processes were told to end."""
+        if report.absent or (not outcome.ok and self.stop.level >= 2):
+            return "stopped"
+        cause = outcome.reason.value if outcome.reason else ""
+        earlier = self._repeats(trial, cause)
+        return cause if schedule.again(outcome, earlier, compiled=report.compiled) else ""
+
+    def _repeats(self, trial: Trial, cause: str) -> int:
+        """Counts the repeats of a trial by their cause: a tuner that died says nothing of the machine or the reward."""
+        told = self.store.events(self.study.id, limit=10_000, kind="trial_repeated")
+        return sum(event.trial == trial.number and event.data.get("cause") == cause for event in told)
 
     def _recover(self) -> None:
         """Restores a study whose tuner died to a state in which no trial is RUNNING."""
@@ -388,11 +398,11 @@ class StudyLoop:
         records, _ = self._crew.recover(self.directory_of(trial))
         for record in records:
             store_record(self.store, self.study.id, trial, record)
-        outcome = schedule.lost(trial)
+        outcome = schedule.lost(trial, 1 + self._repeats(trial, LOST))
         if outcome is not None:
             self._close(trial, TrialState.FAIL, outcome, 0.0, None)
             return
-        self._requeue(trial, 0.0, "was interrupted and will be repeated")
+        self._requeue(trial, 0.0, "was interrupted and will be repeated", LOST)
 
     def _close(self, trial: Trial, state: TrialState, outcome: Outcome, seconds: float, host_peak: int | None) -> Trial:
         """Stores and shows the finished trial."""
@@ -403,8 +413,8 @@ class StudyLoop:
         self.observer.trial(finished)
         return finished
 
-    def _requeue(self, trial: Trial, seconds: float, why: str) -> None:
-        event = self._event("trial_repeated", f"trial {trial.number} {why}", trial)
+    def _requeue(self, trial: Trial, seconds: float, why: str, cause: str) -> None:
+        event = self._event("trial_repeated", f"trial {trial.number} {why}", trial, cause=cause)
         self.store.requeue(self.study.id, trial.number, seconds, event)
         self._show(event)
 

@@ -51,7 +51,6 @@ SAFELY = 1.25
 ENDING_S = 10.0
 """Ending a process tree may take so long; a search trial that is stopped must not eat into the confirmation by it."""
 
-
 ROOM = 4.0
 """Trials as long as the baseline that a budget has to hold: itself, one that is faster, and their confirmation."""
 
@@ -292,21 +291,21 @@ def _more_budget(trial: Trial) -> str:
     return f"{took_words}: give a budget of {enough} or more, {smaller}"
 
 
-def again(outcome: Outcome, trial: Trial, *, compiled: bool) -> bool:
-    """Tells whether a trial needs another attempt before its configuration can be judged; ``compiled``: a compiler ran
-    in this one. See docs/decisions/0039-compilers-and-the-limit.md."""
+def again(outcome: Outcome, earlier: int, *, compiled: bool) -> bool:
+    """Tells whether a trial needs another attempt before its configuration can be judged, after ``earlier`` repeats for
+    the same reason; ``compiled``: a compiler ran in this one. See docs/decisions/0039-compilers-and-the-limit.md."""
     drowned = compiled and outcome.reason is FailureReason.OOM and outcome.pool is Pool.HOST
     other = outcome.reason in (FailureReason.INFRA, FailureReason.REWARD_ERROR)  # a judge may answer the next time
-    return (other or drowned) and trial.attempt < ATTEMPTS
+    return (other or drowned) and 1 + earlier < ATTEMPTS
 
 
-def lost(trial: Trial) -> Outcome | None:
-    """Returns the outcome of a trial that ran when the tuner died; ``None``: it is run again."""
-    if trial.attempt < LOST_ATTEMPTS:
+def lost(trial: Trial, deaths: int) -> Outcome | None:
+    """Returns the outcome of a trial in which the tuner has died ``deaths`` times; ``None``: it is run again."""
+    if deaths < LOST_ATTEMPTS:
         return None
     return Outcome(
         reason=FailureReason.CANCELLED if trial.kind is TrialKind.BASELINE else FailureReason.CRASH,
-        message=f"the tuner died {trial.attempt} times while this trial ran",
+        message=f"the tuner died {deaths} times while this trial ran",
         suggestion="look for the kernel's out-of-memory killer, and give --memory-limit; `autotune retry` goes on",
     )
 

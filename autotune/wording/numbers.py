@@ -17,13 +17,8 @@ def rate(value: float | None) -> str:
         number, unit = number / 1000.0, following
     if not unit:
         return f"{number:.0f}"
-    return (
-        f"{number:.1f}{unit}"
-        if abs(number) >= 99.995
-        else f"{number:.2f}{unit}"
-        if abs(number) >= 9.9995
-        else (f"{number:.3f}{unit}")
-    )
+    decimals = 1 if abs(number) >= 99.995 else 2 if abs(number) >= 9.9995 else 3
+    return f"{number:.{decimals}f}{unit}"
 
 
 def signed_percent(ratio: float) -> str:

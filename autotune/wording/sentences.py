@@ -26,7 +26,6 @@ PERMITTED_NOTE = (
     f"{PERMITTED_MARK} changes numerics or the update: tried after the first row is confirmed, and ranked apart"
 )
 
-
 LENGTHS = {"1x": "this policy's lengths", "2x": "twice those", "maximum": "the limit"}
 UNITS = {Objective.PER_HOUR: "tokens/hour", Objective.PER_GPU_HOUR: "tokens per GPU-hour"}
 

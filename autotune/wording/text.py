@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from autotune.domain import Configuration
 from autotune.domain.differences import Differences
@@ -56,6 +57,15 @@ def bounded(text: str, longest: int = 400) -> str:
     )
 
 
+def fault_words(fault: Mapping[str, Any]) -> str:
+    """Describes a fault that pydantic found: ``expected a whole number, got 'one'``."""
+    text = clean(fault["msg"]).removeprefix("Value error, ").partition(", unable")[0]
+    if not text.startswith("Input should be "):
+        return text.replace("Extra inputs are not permitted", "there is no such name here")
+    expected = text.removeprefix("Input should be ").replace("a valid integer", "a whole number")
+    return f"expected {expected.replace('a valid ', 'a ')}, got {bounded(clean(fault['input']), 80)!r}"
+
+
 def clean_line(line: str) -> str:
     """Cleans a log line as ``clean`` does; tabs become spaces, and of a redrawn line the last state stays."""
     bare = _ESCAPES.sub("", line)
@@ -103,11 +113,7 @@ def differing(configurations: Iterable[Configuration]) -> tuple[str, ...]:
     """Lists the knobs whose value is not the same in all ``configurations``, in display order."""
     found = list(configurations)
     names = {name for configuration in found for name in configuration}
-    return in_order(name for name in names if len({(name in c, _key(c.get(name))) for c in found}) > 1)
-
-
-def _key(value: KnobValue | None) -> tuple[str, str]:
-    return type(value).__name__, repr(value)
+    return in_order(name for name in names if len({(name in c, repr(c.get(name))) for c in found}) > 1)
 
 
 def changes(configuration: Configuration, baseline: Configuration) -> tuple[tuple[str, str, str], ...]:

@@ -107,9 +107,9 @@ def read_rows(path: Path) -> List[Row]:
 def read_row(line: str, where: str) -> Row:
     """Parses a row with a ``prompt`` that is text or a list of messages, ms-swift's ``messages`` among them."""
     try:
-        row = json.loads(line)
+        row = json.loads(line, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        raise UnusablePromptsError("%s: not JSON: %s" % (where, error)) from None
+        raise UnusablePromptsError("%s: not JSON: %s" % (where, str(error).replace("line 1 ", ""))) from None
     if "\\u" in line and not is_text(row):
         raise UnusablePromptsError("%s: it holds half of a character (a lone surrogate such as \\ud83d)" % where)
     if isinstance(row, dict) and "prompt" not in row and is_prompt(row.get("messages")):
@@ -117,9 +117,18 @@ def read_row(line: str, where: str) -> Row:
         row["prompt"] = messages[:-1] if messages[-1]["role"] == "assistant" else messages
     if not isinstance(row, dict) or not is_prompt(row.get("prompt")):
         raise UnusablePromptsError(
-            '%s: it needs a "prompt" that is text or a list of {"role", "content"}, or "messages"' % where
+            '%s: it needs a "prompt" that is text, not empty, or a list of {"role", "content"}, or "messages"' % where
         )
     refuse_pictures(row, where)
+    return row
+
+
+def unique(pairs: Sequence[Tuple[str, Any]]) -> Row:
+    """Returns an object of a row. Raises ``ValueError`` for a key that is given twice: JSON would drop the first."""
+    row = dict(pairs)
+    for key in row if len(row) < len(pairs) else ():
+        if sum(key == name for name, _ in pairs) > 1:
+            raise ValueError("the key %r is given twice" % key)
     return row
 
 

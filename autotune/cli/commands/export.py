@@ -174,7 +174,7 @@ def _format(study: Study, chosen: str | None) -> str:
     if chosen is not None and resolved(chosen) != study.spec.framework:
         raise UsageError(
             f"--format {clean(chosen)}: study {clean(study.spec.name)!r} was measured in {clean(own)}, and its figures "
-            f"say nothing about another framework; leave --format out, or start one with --framework {clean(chosen)}"
+            "say nothing about another framework; leave --format out"
         )
     return own
 

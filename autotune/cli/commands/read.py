@@ -197,7 +197,7 @@ def best(
         from autotune.cli.commands.start_request import knobs_of
         from autotune.recommendation.comparison import keeping_words
 
-        console.line("\n".join(keeping_words(read, knobs_of(keep))))
+        console.line("\n".join(keeping_words(read, knobs_of(keep, "--keep"))))
     else:
         _show_answer(source, read, reasons, () if run is None else whole_run_words(run), whole=why)
 

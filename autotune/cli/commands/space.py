@@ -20,7 +20,7 @@ from search_spaces.baseline import fitted
 from search_spaces.batch import accumulated, served_by
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.errors import SpaceError
-from search_spaces.frameworks import resolved
+from search_spaces.frameworks import SHORT, resolved
 from search_spaces.knobs import FRAMEWORKS
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ app = typer.Typer(
 )
 
 NodesOption = Annotated[int, typer.Option(min=1, max=65536, help="Machines.")]
-GenerationsOption = Annotated[int | None, typer.Option(min=1, help="Completions per prompt.")]
+GenerationsOption = Annotated[int | None, typer.Option(min=2, max=10**9, help="Completions per prompt.")]
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def framework_word(word: str) -> str:
     """Returns the catalogue's name for ``word``. Raises ``UsageError`` with the known names."""
     name = resolved(word)
     if name not in FRAMEWORKS:
-        raise UsageError(f"--framework {clean(name)}: expected one of {', '.join(FRAMEWORKS)}.")
+        raise UsageError(f"--framework {clean(name)}: expected one of {', '.join(SHORT.values())}.")
     return name
 
 

@@ -187,17 +187,17 @@ def config_text(path: Path, option: str = "--config", patience_s: float = 10.0) 
         raise UsageError(f"{option} {path} cannot be read: {error.strerror or error}") from None
 
 
-def knobs_of(words: Sequence[str]) -> dict[str, KnobValue]:
-    """Parses the knobs of ``--set``. Raises ``UsageError`` for a word that is no ``KNOB=VALUE``, or no legal value."""
+def knobs_of(words: Sequence[str], option: str = "--set") -> dict[str, KnobValue]:
+    """Parses the knobs of ``option``. Raises ``UsageError`` for a word that is no ``KNOB=VALUE``, or no legal value."""
     values: dict[str, KnobValue] = {}
     for word in words:
         knob, sign, text = word.partition("=")
         if not sign:
-            raise UsageError(f"--set {clean(word)}: expected KNOB=VALUE, such as --set micro_batch_size=4")
+            raise UsageError(f"{option} {clean(word)}: expected KNOB=VALUE, such as {option} micro_batch_size=4")
         try:
             values[knob.strip()] = parse_value(knob.strip(), text.strip())
         except SpaceError as error:
-            raise UsageError(f"--set {clean(word)}: {error}") from None
+            raise UsageError(f"{option} {clean(word)}: {error}") from None
     return values
 
 
@@ -219,4 +219,4 @@ def _limit(word: str | None, at_once: int) -> int | None:
 
 def notice_of(options: StartOptions) -> Notice:
     """Returns the scheduler's notice of preemption that the options name. Raises ``UsageError``."""
-    return Notice.of(parse_duration(options.grace), options.signal or ())
+    return Notice.of(parse_duration(options.grace, "--grace"), options.signal or ())

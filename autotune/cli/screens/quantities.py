@@ -24,23 +24,24 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([kmgt])?(i?b)?", re.IGNORECASE | r
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
-def parse_duration(text: str) -> float:
-    """Returns seconds, greater than 0 and at most a year. Raises ``UsageError`` for any other text, a bare number, and
-    ``04:00``, which may mean hours or minutes."""
+def parse_duration(text: str, option: str = "--budget") -> float:
+    """Returns seconds, greater than 0 and at most a year. Raises ``UsageError``, which names ``option``, for any other
+    text, a bare number, and ``04:00``, which may mean hours or minutes."""
     given = text.strip()
     if _BARE_NUMBER.fullmatch(given):
-        raise UsageError(f"{text!r} has no unit: {DURATIONS}")
+        raise UsageError(f"{option} {text!r} has no unit: {DURATIONS}")
     if _TWO_PART_CLOCK.fullmatch(given):
-        raise UsageError(f"{text!r} may mean hours or minutes: write {given}:00 or {DURATIONS.removeprefix('give ')}")
+        hint = DURATIONS.removeprefix("give ")
+        raise UsageError(f"{option} {text!r} may mean hours or minutes: write {given}:00 or {hint}")
     seconds = _iso_or_clock(given)
     if seconds is None:
         seconds = _units(given)
     if seconds is None or not math.isfinite(seconds):
-        raise UsageError(f"{text!r} is no duration: {DURATIONS}")
+        raise UsageError(f"{option} {text!r} is no duration: {DURATIONS}")
     if seconds <= 0:
-        raise UsageError(f"{text!r} is not longer than zero: {DURATIONS}")
+        raise UsageError(f"{option} {text!r} is not longer than zero: {DURATIONS}")
     if seconds > LONGEST_S:
-        raise UsageError(f"{text!r} is longer than a year: {DURATIONS}")
+        raise UsageError(f"{option} {text!r} is longer than a year: {DURATIONS}")
     return seconds
 
 
@@ -66,14 +67,14 @@ def parse_size(text: str) -> int:
     ``UsageError`` for any other text and for a bare number."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is no size: {SIZES}")
+        raise UsageError(f"--memory-limit {text!r} is no size: {SIZES}")
     number, prefix, suffix = match[1], (match[2] or "").lower(), (match[3] or "").lower()
     if not prefix and not suffix:
-        raise UsageError(f"{text!r} has no unit: {SIZES}")
+        raise UsageError(f"--memory-limit {text!r} has no unit: {SIZES}")
     if not prefix and suffix == "ib":
-        raise UsageError(f"{text!r} is no size: {SIZES}")
+        raise UsageError(f"--memory-limit {text!r} is no size: {SIZES}")
     base = 1000 if suffix == "b" else 1024
     size = int(Decimal(number) * base ** _POWERS[prefix])
     if not 1 <= size <= LARGEST:
-        raise UsageError(f"{text!r} is not between one byte and 1 PiB: {SIZES}")
+        raise UsageError(f"--memory-limit {text!r} is not between one byte and 1 PiB: {SIZES}")
     return size

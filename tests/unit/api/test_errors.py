@@ -1,5 +1,6 @@
 """Every error is a problem document, or a page for a browser; never a traceback."""
 
+import re
 import sqlite3
 from typing import Any
 
@@ -78,6 +79,7 @@ def test_what_is_not_valid_is_named(finished: Reader, path: str, field: str) -> 
     document = assert_problem(finished.ask(path), 422)
     assert [e["field"] for e in document["errors"]] == [field]
     assert field in document["detail"]
+    assert not re.search("Input should|Extra inputs|unable to parse", document["detail"])
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/studies/99", "/studies/abc", "/studies/0"])

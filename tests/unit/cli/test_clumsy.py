@@ -34,7 +34,14 @@ from tests.unit.cli.conftest import Run
         (("start", "--python", ""), "--python is empty"),
         (("start", "--set", ""), "is empty"),
         (("start", "--memory-limit", "1KiB"), "needs 256 MiB and more"),
-        (("start", "--env", "NO_SUCH_VARIABLE"), "--env NO_SUCH_VARIABLE: there is no such variable"),
+        (("start", "--env", "NO_SUCH_VARIABLE=1"), "export it first, and give its name alone"),
+        (("start", "--memory-limit", "80"), "--memory-limit '80' has no unit"),
+        (("start", "--grace", "5"), "--grace '5' has no unit"),
+        (("retry", "0", "--budget", "-5m"), "--budget '-5m' is not longer than zero"),
+        (("report", "-o", ""), "-o is empty"),
+        (("status", "--home="), "--home is empty"),
+        (("best", ""), "the word after best is empty"),
+        (("plan", "--framework", "swfit", "--model", "m"), "expected one of trl, openr1, swift, verl"),
         (("report", "-o", "r.pdf"), "ends in .html or .md"),
     ],
 )
@@ -44,6 +51,31 @@ def test_a_word_that_means_nothing_is_refused_by_its_option(autotune: Run, words
     assert (code, out) == (2, "")
     assert said in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("show", "first", "3"), "'N': expected a whole number, got 'first'"),
+        (("start", "--gpu-hours", "2h"), "'--gpu-hours': expected a number, got '2h'"),
+        (("start", "--max-trials", "0"), "'--max-trials': expected greater than or equal to 1, got '0'"),
+        (("trials", "--state", "failed"), "'--state': 'failed' is not one of 'waiting', 'running'"),
+        (("plan", "--num-generations", "1"), "'--num-generations': expected greater than or equal to 2, got '1'"),
+        (("space", "show", "--gpus", "all"), "'--gpus': expected a whole number, got 'all'"),
+    ],
+)
+def test_a_value_of_another_type_is_told_with_what_was_expected(
+    autotune: Run, words: tuple[str, ...], said: str
+) -> None:
+    code, out, err = autotune(*words)
+    assert (code, out) == (2, "")
+    assert f"Error: Invalid value for {said}" in err
+
+
+@pytest.mark.parametrize("words", [("--keep", "precision"), ("--keep", "nosuch=3")])
+def test_a_knob_to_keep_is_refused_by_its_own_option(autotune: Run, study: Study, words: tuple[str, ...]) -> None:
+    code, _, err = autotune("best", *words)
+    assert (code, err.startswith(f"autotune: {' '.join(words)}: ")) == (2, True)
 
 
 def test_in_a_folder_that_is_gone_a_command_says_so(autotune: Run, tmp_path: Path, monkeypatch: Any) -> None:

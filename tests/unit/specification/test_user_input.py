@@ -68,8 +68,10 @@ def test_words_that_are_no_reward(tmp_path: Path, word: str) -> None:
 
 
 def test_a_missing_or_repeated_reward_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no file"):
+    with pytest.raises(UsageError, match=r"there is no file \S+$"):
         rewards_named(["gone.py:f"], tmp_path)
+    with pytest.raises(UsageError, match="a folder, pipe or device has this name"):
+        rewards_named([".:f"], tmp_path)
     with pytest.raises(UsageError, match="twice"):
         rewards_named(["math-verify", "math-verify"], tmp_path)
 

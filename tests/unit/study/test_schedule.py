@@ -359,23 +359,23 @@ _HOST_OOM = Outcome(FailureReason.OOM, pool=Pool.HOST)
 
 
 @pytest.mark.parametrize(
-    ("outcome", "trial", "compiled", "again"),
+    ("outcome", "earlier", "compiled", "again"),
     [
-        (_HOST_OOM, f.trial(1, attempt=1), True, True),
-        (_HOST_OOM, f.trial(1, attempt=1), False, False),
-        (_HOST_OOM, f.trial(1, attempt=2), True, False),
-        (Outcome(FailureReason.OOM, pool=Pool.DEVICE), f.trial(1, attempt=1), True, False),
-        (Outcome(FailureReason.CRASH), f.trial(1, attempt=1), True, False),
-        (Outcome(), f.trial(1, attempt=1), True, False),
-        (Outcome(FailureReason.INFRA), f.trial(1, attempt=1), False, True),
-        (Outcome(FailureReason.INFRA), f.trial(1, attempt=2), False, False),
-        (Outcome(FailureReason.REWARD_ERROR), f.trial(1, attempt=1), False, True),
-        (Outcome(FailureReason.REWARD_ERROR), f.trial(1, attempt=2), False, False),
+        (_HOST_OOM, 0, True, True),
+        (_HOST_OOM, 0, False, False),
+        (_HOST_OOM, 1, True, False),
+        (Outcome(FailureReason.OOM, pool=Pool.DEVICE), 0, True, False),
+        (Outcome(FailureReason.CRASH), 0, True, False),
+        (Outcome(), 0, True, False),
+        (Outcome(FailureReason.INFRA), 0, False, True),
+        (Outcome(FailureReason.INFRA), 1, False, False),
+        (Outcome(FailureReason.REWARD_ERROR), 0, False, True),
+        (Outcome(FailureReason.REWARD_ERROR), 1, False, False),
     ],
 )
-def test_what_is_tried_again(outcome: Outcome, trial: Trial, compiled: bool, again: bool) -> None:
+def test_what_is_tried_again(outcome: Outcome, earlier: int, compiled: bool, again: bool) -> None:
     """What a compiler held is needed once; a device's memory and a crash are not its doing."""
-    assert schedule.again(outcome, trial, compiled=compiled) is again
+    assert schedule.again(outcome, earlier, compiled=compiled) is again
 
 
 def test_an_interrupted_trial_goes_on_if_it_still_fits() -> None:
@@ -420,7 +420,7 @@ def test_budgets_that_ended_too_early_do_not_make_a_study_hopeless() -> None:
 @pytest.mark.parametrize("reason", [FailureReason.CANCELLED, FailureReason.INFRA])
 def test_a_baseline_that_the_machine_or_the_tuners_death_ended_is_measured_again(reason: FailureReason) -> None:
     """It has not failed: nobody knows what it is worth."""
-    ended = f.failed(0, schedule.lost(f.trial(0, attempt=schedule.LOST_ATTEMPTS)), kind=TrialKind.BASELINE)
+    ended = f.failed(0, schedule.lost(f.trial(0), schedule.LOST_ATTEMPTS), kind=TrialKind.BASELINE)
     ended = ended.with_(outcome=replace(ended.outcome or Outcome(), reason=reason))
     step = schedule.next_step(STUDY, [ended], Budget(), NOTHING, PROPOSER)
     assert step.draft.kind is TrialKind.BASELINE

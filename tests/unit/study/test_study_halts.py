@@ -161,3 +161,24 @@ def test_what_is_shown_has_the_number_it_is_stored_under() -> None:
     house = House()
     house.run(Budget(max_trials=3))
     assert house.observer.events == list(house.store.events(1, limit=10_000))
+
+
+def test_each_cause_of_a_repeat_has_its_own_count() -> None:
+    """A kill of a trial is no death of the tuner, and neither uses up the second try that a judge may answer."""
+    house = House()
+    met = {1: FailureReason.INFRA, 4: FailureReason.REWARD_ERROR}
+
+    def tamper(trial: Trial) -> Outcome | None:
+        return Outcome(met[trial.attempt]) if trial.number == 1 and trial.attempt in met else None
+
+    def die(running: Trial, _: int) -> None:
+        if running.number == 1 and running.attempt in (2, 3):
+            raise Killed
+
+    for _ in range(2):
+        with pytest.raises(Killed):
+            house.run(Budget(max_trials=3), runner=SimulatedRunner(house.clock, tamper=tamper, on_cycle=die))
+    result = house.run(Budget(max_trials=3), runner=SimulatedRunner(house.clock, tamper=tamper, on_cycle=die))
+    assert [(t.number, t.attempt) for t in result.trials if t.attempt > 1] == [(1, 5)]
+    assert result.trials[1].state is not TrialState.FAIL
+    _every_change_is_told(house)

@@ -201,10 +201,11 @@ def test_missing_reward_file_is_a_reward_error(tmp_path: Path) -> None:
     [
         ([], "holds no prompts"),
         (["", "  "], "holds no prompts"),
-        (['{"prompt": "a"}', "{"], "line 2: not JSON"),
+        (['{"prompt": "a"}', '{"prompt": 1 2'], "line 2: not JSON: Expecting ',' delimiter: column 14"),
+        (['{"prompt": "a", "x": {"b": 1, "c": 2, "b": 3}}'], "line 1: not JSON: the key 'b' is given twice"),
         (["[1]"], "line 1: it needs a"),
         (['{"question": "a"}'], "line 1: it needs a"),
-        (['{"prompt": ""}'], "line 1: it needs a"),
+        (['{"prompt": ""}'], 'line 1: it needs a "prompt" that is text, not empty'),
         (['{"prompt": []}'], "line 1: it needs a"),
         (['{"prompt": [{"content": "a"}]}'], "line 1: it needs a"),
         (['{"prompt": "a", "x": 1}', '{"prompt": "b"}'], "line 2: its columns (prompt)"),

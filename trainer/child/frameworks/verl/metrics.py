@@ -84,7 +84,8 @@ def cycle_of(data: Mapping[str, Any], index: int, plan: StepLayout, where: str =
     seconds = _number(data, "timing_s/step", where)
     if seconds <= 0:
         raise MetricsError("%s: timing_s/step: expected a positive number of seconds, got %r" % (where, seconds))
-    prompts, completions = (_tokens(data, kind, plan.rows, where) for kind in ("prompt_length", "response_length"))
+    means = (_number(data, f"{kind}_length/mean", where) for kind in ("prompt", "response"))
+    prompts, completions = (round(mean * plan.rows) for mean in means)
     computed = int(_number(data, "perf/total_num_tokens", where)) if plan.packed else 0
     return CycleRecord(
         index=index,
@@ -133,11 +134,6 @@ def _phases(data: Mapping[str, Any], seconds: float, where: str) -> Dict[str, fl
         )
     found[Phase.IDLE.value] = max(0.0, rest)
     return found
-
-
-def _tokens(data: Mapping[str, Any], kind: str, rows: int, where: str) -> int:
-    """Returns all tokens of a step, from verl's mean."""
-    return round(_number(data, kind + "/mean", where) * rows)
 
 
 def _peaks(data: Mapping[str, Any]) -> Peaks:

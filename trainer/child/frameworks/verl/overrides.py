@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping
 
 from ...checks import check_lengths, check_rows
 from ...contract import RunPaths, TrialSpec
@@ -107,14 +107,9 @@ def environment(paths: RunPaths, own: Mapping[str, str], torch: str = "") -> Dic
     # Without a token of its own Ray would write one into the user's home, and read it in every later Ray.
     found.pop("RAY_AUTH_TOKEN_PATH", None)
     found.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
-    if _numbers(torch) >= WHOLE_FILES:
+    if tuple(map(int, re.findall(r"\d+", torch)[:2])) >= WHOLE_FILES:
         found.setdefault("VLLM_DISABLE_COMPILE_CACHE", "0")
     return found
-
-
-def _numbers(version: str) -> Tuple[int, ...]:
-    """Returns the first two numbers of a version; empty if unknown."""
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def override(key: str, value: Any) -> str:
