@@ -95,7 +95,7 @@ def read_machine(library: Any = None) -> Machine:
             raise MachineError(f"the driver does not answer for its GPUs: {error}") from error
         read = [_read(nvml, index, driver) for index in range(count)]
         fit = [one for one in read if isinstance(one, Gpu)]
-        gpus = tuple(_placed(nvml, gpu, [other.index for other in fit if other is not gpu]) for gpu in fit)
+        gpus = tuple(_with_paths(nvml, gpu, [other.index for other in fit if other is not gpu]) for gpu in fit)
         unfit = tuple(one for one in read if isinstance(one, GpuFault))
         if unfit and not gpus:
             raise MachineError(f"no GPU can be used: {gpu_faults.sentence(unfit)}")
@@ -159,7 +159,7 @@ def _slices(nvml: Any, handle: Any, whole: Gpu) -> Iterator[Gpu]:
             yield replace(whole, uuid=_text(nvml.nvmlDeviceGetUUID(part)), name=name, **_state(nvml, part))
 
 
-def _placed(nvml: Any, gpu: Gpu, others: Sequence[int]) -> Gpu:
+def _with_paths(nvml: Any, gpu: Gpu, others: Sequence[int]) -> Gpu:
     """Returns the GPU with its CPUs and its paths to ``others``; a partitioned GPU has no paths."""
     handle = nvml.nvmlDeviceGetHandleByIndex(gpu.index)
     words = _ask(nvml, lambda: nvml.nvmlDeviceGetCpuAffinity(handle, -(-(os.cpu_count() or 1) // 64)), ())

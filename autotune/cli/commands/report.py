@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
@@ -52,7 +52,6 @@ def report_command(
     from autotune.charts.chart import file_of
     from autotune.charts.history import history
     from autotune.report import report
-    from autotune.report.markdown import block
 
     if as_json:
         if output != STANDARD_OUTPUT:
@@ -72,10 +71,7 @@ def report_command(
     _refuse_to_overwrite([p for p in (target, picture) if p is not None], force=force)
     found, exports = _read(study, home)
     plot = "" if picture is None else quote(picture.name)
-    text = report(found, legal=_legal(found), plot=plot, reasons=_reasons(found))
-    for made in exports[:1]:
-        if not isinstance(made, str):
-            text += f"\n## The answer as {made.main}\n\n{block(made.export.files[made.main].splitlines())}\n"
+    text = report(found, legal=_legal(found), plot=plot, reasons=_reasons(found)) + _answers_file(exports)
     if target is None or picture is None:
         console.line(text.removesuffix("\n"))
         return
@@ -95,6 +91,17 @@ def _write(texts: Mapping[Path, str]) -> None:
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror or error}") from None
     console.line(str(target))
+
+
+def _answers_file(exports: Sequence[Exported | str]) -> str:
+    """Returns a section with the answer's own file; empty if it cannot be exported."""
+    from autotune.report.markdown import block
+
+    return "".join(
+        f"\n## The answer as {made.main}\n\n{block(made.export.files[made.main].splitlines())}\n"
+        for made in exports[:1]
+        if not isinstance(made, str)
+    )
 
 
 def _refuse_to_overwrite(paths: list[Path], *, force: bool) -> None:
