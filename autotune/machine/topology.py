@@ -8,7 +8,7 @@ from autotune.machine.nvml import NVLINK, Gpu
 
 
 def nvlink_groups(gpus: Sequence[Gpu]) -> list[list[int]]:
-    """Groups the positions of ``gpus`` so that NVLink joins every two of a group; empty if no paths are reported."""
+    """Returns the positions of ``gpus`` in groups of which NVLink joins every two; empty if no paths are reported."""
     if len(gpus) < 2 or not all(gpu.paths for gpu in gpus):
         return []
     groups: list[list[int]] = []
@@ -23,7 +23,7 @@ def nvlink_groups(gpus: Sequence[Gpu]) -> list[list[int]]:
 
 
 def slow_paths(gpus: Sequence[Gpu]) -> str | None:
-    """Says which of these GPUs exchange data slowly; ``None`` if NVLink joins all of them or no paths are reported."""
+    """Names GPUs that exchange data slowly; ``None`` if NVLink joins all of them or no paths are reported."""
     groups = [[gpus[place] for place in group] for group in nvlink_groups(gpus)]
     if len(groups) < 2:
         return None
