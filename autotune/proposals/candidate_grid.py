@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Configuration
-from autotune.proposals.costs import RestartTable
+from autotune.proposals.costs import restarts
 from autotune.proposals.dominance import STEPS, Region, coordinate
+from autotune.proposals.reading import Columns
 from search_spaces.configuration import KnobValue, column
 from search_spaces.knobs import KNOBS
 from search_spaces.native import UNSET
@@ -135,9 +136,9 @@ class CandidateGrid:
 
     def restarts(self, last: Configuration | None, framework: str) -> NDArray[np.int64]:
         """Returns the ``Restart`` each candidate needs after ``last``; the whole process where there is none."""
-        if framework not in self._restarts:
-            self._restarts[framework] = RestartTable(self.candidates, framework)
-        return self._restarts[framework].since(last)
+        if framework not in self._read:
+            self._read[framework] = Columns(self.candidates, framework, "cuda")
+        return restarts(self._read[framework], last, framework)
 
     def suspicion(self, failed: Iterable[Configuration], held: Sequence[Configuration]) -> NDArray[np.int64]:
         """Counts the failures that each candidate's values, or all settings of its engine, were part of and that no
@@ -186,7 +187,7 @@ class CandidateGrid:
         return distance
 
     @cached_property
-    def _restarts(self) -> dict[str, RestartTable]:
+    def _read(self) -> dict[str, Columns]:
         return {}
 
     @cached_property
@@ -206,24 +207,29 @@ class CandidateGrid:
         """The knobs that any candidate sets."""
         return frozenset().union(*self.candidates)
 
+    @cached_property
+    def _distinct(self) -> dict[str, tuple[Sequence[KnobValue | None], NDArray[np.intp]]]:
+        return {}
+
+    def _values(self, name: str) -> tuple[Sequence[KnobValue | None], NDArray[np.intp]]:
+        """Returns a knob's different coordinates, and which of them each candidate has."""
+        if name not in self._distinct:
+            counted = name == STEPS
+            found = [coordinate(name, c) for c in self.candidates] if counted else column(name, self.candidates, None)
+            places = {value: place for place, value in enumerate(dict.fromkeys(found))}
+            self._distinct[name] = tuple(places), np.array([places[value] for value in found], dtype=np.intp)
+        return self._distinct[name]
+
     def _covered(self, region: Region) -> Mask:
         """Returns ``dominance.covers`` for every candidate; kept, because a region stays once it is there."""
         if region not in self._masks:
-            mask, names = np.ones(len(self.candidates), dtype=np.bool_), dict(region.compared(self._set))
-            for dimension, places in zip(self.dimensions, self._columns, strict=True):
-                if dimension.name in names:
-                    sign, values = names.pop(dimension.name), (None if v == UNSET else v for v in dimension.values)
-                    mask &= np.array([region.allows(dimension.name, sign, v) for v in values], dtype=np.bool_)[places]
-            # Knobs that are none of the dimensions, of the few candidates that are left.
-            inside = np.flatnonzero(mask)
-            left = [self.candidates[i] for i in inside.tolist()]
-            for name, sign in names.items():
-                found = [coordinate(name, c) for c in left] if name == STEPS else column(name, left, None)
-                allowed = {value: region.allows(name, sign, value) for value in set(found)}
-                if not all(allowed.values()):
-                    kept = [allowed[value] for value in found]
-                    inside, left = inside[kept], list(itertools.compress(left, kept))
-            mask[:] = False
-            mask[inside] = True
+            mask = np.ones(len(self.candidates), dtype=np.bool_)
+            for name, sign in region.compared(self._set):
+                values, index = self._values(name)
+                allowed = np.array([region.allows(name, sign, value) for value in values], dtype=np.bool_)
+                if not allowed.all():
+                    mask &= allowed[index]
+                if not mask.any():
+                    break
             self._masks[region] = mask
         return self._masks[region]

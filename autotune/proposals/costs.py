@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from operator import ne
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Trial
+from autotune.proposals.reading import Columns
 from autotune.statistics.kept_process import RECENT, processes_go_on
-from search_spaces.configuration import KnobValue, column
 from search_spaces.knobs import RESTART, defaults
 from search_spaces.knobs.model import Restart
 
 Restarts = NDArray[np.int64]
 
 
-class RestartTable:
-    """Restarts of many candidates, by columns of the knobs that need one."""
-
-    def __init__(self, candidates: Sequence[Configuration], framework: str) -> None:
-        self._unset = defaults(framework)
-        self._size = len(candidates)
-        names = sorted({n for c in candidates for n in c if RESTART.get(n) is not Restart.NONE})
-        self._columns: dict[str, tuple[dict[KnobValue | None, int], Restarts]] = {}
-        for name in names:
-            places: dict[KnobValue | None, int] = {}
-            said = column(name, candidates, self._unset.get(name))
-            self._columns[name] = places, np.array([places.setdefault(v, len(places)) for v in said], dtype=np.int64)
-
-    def since(self, last: Configuration | None) -> Restarts:
-        """Returns ``restart_between`` of each after ``last``; the whole process where there is none."""
-        if last is None:
-            return np.full(self._size, int(Restart.PROCESS), dtype=np.int64)
-        found = np.zeros(self._size, dtype=np.int64)
-        for name, (places, codes) in self._columns.items():
-            differs = codes != places.get(last.get(name, self._unset.get(name)), -1)
-            found = np.maximum(found, int(RESTART.get(name, Restart.PROCESS)) * differs)
-        beyond = (n for n in last if n not in self._columns and last[n] != self._unset.get(n))
-        return np.maximum(found, max((int(RESTART.get(n, Restart.PROCESS)) for n in beyond), default=0))
+def restarts(candidates: Columns, last: Configuration | None, framework: str) -> Restarts:
+    """Returns ``restart_between`` of each candidate after ``last``; the whole process where there is none."""
+    if last is None:
+        return candidates.full(int(Restart.PROCESS)).astype(np.int64)
+    found, unset = candidates.full(0.0), defaults(framework)
+    for name in sorted(candidates.names.union(last)):
+        level, own = int(RESTART.get(name, Restart.PROCESS)), last.get(name, unset.get(name))
+        if level:
+            found = np.maximum(found, level * candidates.each(name, partial(ne, own)))
+    return found.astype(np.int64)
 
 
 def living_process(

@@ -103,6 +103,7 @@ class TwoTrackProposer:
         self._one_memory = one_memory
         self._read: Read = {}
         self._beside = lru_cache(maxsize=32)(self._grid_beside)
+        self._same = lru_cache(maxsize=None)(lambda c: same_learning(c, complete_baseline, framework))
 
     def seeded(self, seed: int) -> TwoTrackProposer:
         """Returns a copy with another seed, which shares the tables of candidates."""
@@ -214,7 +215,7 @@ class TwoTrackProposer:
         """Tells whether ``configuration`` learns as the baseline: drawn for the headline, or by the catalogue."""
         if configuration in self._same_learning:
             return True
-        return self._nearby is not None and same_learning(configuration, self._baseline, self._framework)
+        return self._nearby is not None and self._same(configuration)
 
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
         asked = self._as_candidate.get(configuration, configuration)

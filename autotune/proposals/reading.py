@@ -20,7 +20,7 @@ class Columns:
 
     def __init__(self, configurations: tuple[Configuration, ...], framework: str, device: str) -> None:
         self._all = configurations
-        self._set = set().union(*configurations) if configurations else set()
+        self.names: frozenset[str] = frozenset().union(*configurations)
         self._unset = defaults(framework, device)
         self._read: dict[str, tuple[list[KnobValue | None], NDArray[np.intp]]] = {}
 
@@ -54,7 +54,7 @@ class Columns:
 
     def different(self, names: Sequence[str]) -> tuple[list[dict[str, KnobValue]], NDArray[np.intp]]:
         """Returns distinct settings of some knobs (one for no knob), and the index of each configuration's setting."""
-        given = [name for name in names if name in self._set]
+        given = [name for name in names if name in self.names]
         if not given:
             return [{}], np.zeros(len(self._all), dtype=np.intp)
         rows = list(zip(*(self._index(name)[1].tolist() for name in given), strict=True))
@@ -64,7 +64,7 @@ class Columns:
         return few, np.fromiter(map(places.__getitem__, rows), np.intp, len(rows))
 
     def _numbers(self, name: str, number: Callable[[KnobValue | None], float], unset: KnobValue | None) -> Values:
-        if name not in self._set:
+        if name not in self.names:
             return self.full(number(unset))
         values, index = self._index(name)
         numbers = [float(number(unset if value is None else value)) for value in values]
