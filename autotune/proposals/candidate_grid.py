@@ -60,6 +60,8 @@ class CandidateGrid:
         self.candidates = tuple(candidates)
         self._unset = frozenset(unset)
         self._masks: dict[Region, Mask] = {}
+        self._read: dict[str, Columns] = {}
+        self._distinct: dict[str, tuple[Sequence[KnobValue | None], NDArray[np.intp]]] = {}
         dimensions = (self._dimension(n, anchors) for n in sorted(set(searched)))
         self.dimensions = tuple(d for d in dimensions if d is not None)
 
@@ -187,10 +189,6 @@ class CandidateGrid:
         return distance
 
     @cached_property
-    def _read(self) -> dict[str, Columns]:
-        return {}
-
-    @cached_property
     def _places(self) -> Mapping[Configuration, int]:
         return {c: place for place, c in enumerate(self.candidates)}
 
@@ -206,10 +204,6 @@ class CandidateGrid:
     def _set(self) -> frozenset[str]:
         """The knobs that any candidate sets."""
         return frozenset().union(*self.candidates)
-
-    @cached_property
-    def _distinct(self) -> dict[str, tuple[Sequence[KnobValue | None], NDArray[np.intp]]]:
-        return {}
 
     def _values(self, name: str) -> tuple[Sequence[KnobValue | None], NDArray[np.intp]]:
         """Returns a knob's different coordinates, and which of them each candidate has."""
