@@ -141,7 +141,7 @@ def test_what_a_file_lacks_is_said_with_its_name(file: Imported, said: str) -> N
 def test_without_a_file_the_bundled_model_and_task_are_taken() -> None:
     whole = with_defaults(Request(), CPU_SIZE, bundled="/bundled")
     assert (whole.model, whole.task, whole.rows_per_update) == ("/bundled", "chain_sum", 8)
-    with pytest.raises(UsageError, match="--model"):
+    with pytest.raises(UsageError, match="--model; `make start` in a checkout"):
         with_defaults(Request(), CPU_SIZE, bundled="")
 
 
