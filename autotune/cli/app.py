@@ -57,10 +57,8 @@ class CommandGroups(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            from pydantic_core import ValidationError
-
-            if isinstance(error.__cause__, ValidationError):
-                error.message = fault_words(error.__cause__.errors()[0])
+            if (faults := getattr(error.__cause__, "errors", None)) is not None:
+                error.message = fault_words(faults()[0])
             raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -96,10 +96,8 @@ class Preloads:
             why = f"not forked from a preloaded process, but started: {error}"
             self._notes.append(why)
             log.write(f"autotune: {why}\n".encode())
-        if not environment.get(
-            "CUDA_VISIBLE_DEVICES"
-        ):  # what maps the same files takes from the bytes it is counted for,
-            self.close()  # which without a GPU are what is short
+        if not environment.get("CUDA_VISIBLE_DEVICES"):
+            self.close()  # what maps the same files takes from the bytes it is counted for, which are short without a GPU
         return spawn(argv, cwd, tag, log, environment)
 
     def _forked(

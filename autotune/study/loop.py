@@ -201,12 +201,8 @@ class StudyLoop:
         return self.study.spec.resources.total_gpus * len(self._crew.places)
 
     def _waiting(self, draft: TrialDraft) -> Trial | None:
-        alike = (
-            t
-            for t in self._history.trials()
-            if (t.state, t.source, t.configuration) == (TrialState.WAITING, draft.source, draft.configuration)
-        )
-        return next(alike, None)
+        wanted = TrialState.WAITING, draft.source, draft.configuration
+        return next((t for t in self._history.trials() if (t.state, t.source, t.configuration) == wanted), None)
 
     def _renew(self) -> None:
         """Makes the answer of a study that had ended anew, with the trials since."""
@@ -399,10 +395,10 @@ class StudyLoop:
         for record in records:
             store_record(self.store, self.study.id, trial, record)
         outcome = schedule.lost(trial, 1 + self._repeats(trial, LOST))
-        if outcome is not None:
+        if outcome is None:
+            self._requeue(trial, 0.0, "was interrupted and will be repeated", LOST)
+        else:
             self._close(trial, TrialState.FAIL, outcome, 0.0, None)
-            return
-        self._requeue(trial, 0.0, "was interrupted and will be repeated", LOST)
 
     def _close(self, trial: Trial, state: TrialState, outcome: Outcome, seconds: float, host_peak: int | None) -> Trial:
         """Stores and shows the finished trial."""

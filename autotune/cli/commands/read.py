@@ -102,11 +102,9 @@ def _running_words(read: StudyReading, trial: Trial, life: Life | None, now: flo
     what = "" if trial.number == 0 else f" [{brief(trial.configuration, read.study.spec.baseline)}]"
     here = [p for p in read.places if p.trial == trial.number]
     parts = [text for place in here for text in (clean(place.at.short), busy_words(place)) if text]
-    where = (
-        "starting"
-        if life is None
-        else f"{phase_words(life[0])}, last update {format_duration(max(0.0, now - life[1]))} ago"
-    )
+    where = "starting"
+    if life is not None:
+        where = f"{phase_words(life[0])}, last update {format_duration(max(0.0, now - life[1]))} ago"
     return f"{', '.join([f'#{trial.number} {trial.kind.value}', *parts])}: {where}{what}"
 
 

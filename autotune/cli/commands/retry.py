@@ -92,9 +92,8 @@ def sentence(requested: Trial, trial: Trial) -> str:
     if trial.feasible:
         mended = "" if requested.feasible else f"; the failure of #{requested.number} no longer counts"
         return f"trial {trial.number}, which repeats #{requested.number}: {how}{mended}{_disturbed(trial)}"
-    lost = f"; its configuration, feasible in #{requested.number}, no longer is" if requested.feasible else ""
-    if trial.inconclusive:
-        lost = ""
+    counts = requested.feasible and not trial.inconclusive
+    lost = f"; its configuration, feasible in #{requested.number}, no longer is" if counts else ""
     return f"trial {trial.number}, which repeats #{requested.number}: {how}{lost}"
 
 
