@@ -68,9 +68,7 @@ class StudyResult:
     """No trial has ended: the study goes on as this, with another plan."""
 
 
-LOST = "the tuner died"
-"""Cause of a repeat, as its event has it; others are a ``FailureReason``."""
-
+LOST = "the tuner died"  # cause of a repeat, as its event has it; others are a FailureReason
 LOOK_S = 1.0
 """With several places: requests are looked at this often."""
 LAST_EVENTS = 20
@@ -374,8 +372,7 @@ class StudyLoop:
         if report.absent or (not outcome.ok and self.stop.level >= 2):
             return "stopped"
         cause = outcome.reason.value if outcome.reason else ""
-        earlier = self._repeats(trial, cause)
-        return cause if schedule.again(outcome, earlier, compiled=report.compiled) else ""
+        return cause if schedule.again(outcome, self._repeats(trial, cause), compiled=report.compiled) else ""
 
     def _repeats(self, trial: Trial, cause: str) -> int:
         """Counts the repeats of a trial by their cause: a tuner that died says nothing of the machine or the reward."""

@@ -85,9 +85,8 @@ def _status_screen(read: StudyReading, lives: Lives, now: float) -> RenderableTy
     lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
     ranked = standings(trials, spec.baseline, spec.framework, BEST_SHOWN)
     if ranked:
-        columns = knob_columns(
-            [spec.baseline, *(row.configuration for row in ranked)], console.width() - STANDINGS_WIDTH
-        )
+        shown = [spec.baseline, *(row.configuration for row in ranked)]
+        columns = knob_columns(shown, console.width() - STANDINGS_WIDTH)
         lines += [
             Text(),
             standings_table(ranked, columns, spec.baseline),

@@ -98,9 +98,8 @@ def sentence(requested: Trial, trial: Trial) -> str:
 
 
 def _disturbed(trial: Trial) -> str:
-    if not trial.only_disturbed:
-        return ""
-    return f"; all {len(trial.timed_cycles())} of its cycles were disturbed, so its figure is a lower bound"
+    bound = f"; all {len(trial.timed_cycles())} of its cycles were disturbed, so its figure is a lower bound"
+    return bound if trial.only_disturbed else ""
 
 
 def _exit_code(trial: Trial, signal: int | None) -> int:

@@ -224,12 +224,10 @@ def _sentence(verdict: RunVerdict) -> str:
 
 def _tell_verdict(verdict: RunVerdict) -> None:
     interval = f"({rate(verdict.low)} to {rate(verdict.high)}, {verdict.updates} updates)"
-    lengths = _lengths(verdict.observed_length, verdict.observed_longest, verdict.observed_prompt)
-    stated = _lengths(verdict.stated_length, verdict.stated_longest, verdict.stated_prompt)
     console.line(f"observed {rate(verdict.observed)} tokens/hour {interval}")
-    console.line(f"         {lengths}")
+    console.line(_lengths(verdict.observed_length, verdict.observed_longest, verdict.observed_prompt))
     console.line(f"stated   {rate(verdict.stated)} tokens/hour")
-    console.line(f"         {stated}")
+    console.line(_lengths(verdict.stated_length, verdict.stated_longest, verdict.stated_prompt))
     console.line(f"expected {rate(verdict.expected)} tokens/hour at the lengths observed")
     ratio = f"{verdict.ratio:.3f} (95 % interval {verdict.ratio_low:.3f} to {verdict.ratio_high:.3f})"
     console.line(f"verdict  {verdict.answer}: observed / expected = {ratio}")
@@ -237,4 +235,4 @@ def _tell_verdict(verdict: RunVerdict) -> None:
 
 def _lengths(mean: float, longest: float, prompt: float | None) -> str:
     prompts = "" if prompt is None else f"; prompts {prompt:.1f}"
-    return f"completions of {mean:.1f} tokens, the longest {longest:.1f}{prompts}"
+    return f"         completions of {mean:.1f} tokens, the longest {longest:.1f}{prompts}"

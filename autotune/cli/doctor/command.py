@@ -224,7 +224,7 @@ def _machine() -> list[Finding]:
         *check_governor(other_load.governors()),
         check_load(other_load.sample_load(time.sleep)),
         *check_compiler(compiler=os.environ.get("CXX")),
-        *check_surroundings(surroundings.look(), _visible()),
+        *check_surroundings(surroundings.look(), len(_gpus())),
         *look_at_gpus(
             lambda: hardware.visible_gpus({}),
             _driver,
@@ -258,11 +258,9 @@ def _there(framework: str, gpus: int | None) -> list[Finding]:
     from autotune.frameworks import framework_named
 
     named = framework_named(framework)
-    notes = named.on_machine(hardware.usable_cores(), gpus or _visible())
-    return [
-        *check_folders(named.environment.folders, Path.cwd()),
-        *(Finding("trials", Verdict.OK, text) for text in notes),
-    ]
+    folders = check_folders(named.environment.folders, Path.cwd())
+    notes = named.on_machine(hardware.usable_cores(), gpus or len(_gpus()))
+    return [*folders, *(Finding("trials", Verdict.OK, text) for text in notes)]
 
 
 def _show_nodes(address: str, python: str, environment: Environment, as_json: bool) -> None:
@@ -284,13 +282,8 @@ def _driver() -> Sequence[Gpu]:
     return hardware.visible_gpus()
 
 
-def _visible() -> int:
-    """Counts the GPUs; 0 where they cannot be read."""
-    return len(_gpus())
-
-
 def _gpus() -> Sequence[Gpu]:
-    """Returns the GPUs; ``None`` where they cannot be read."""
+    """Returns the GPUs; none where they cannot be read."""
     try:
         return _driver()
     except MachineError:

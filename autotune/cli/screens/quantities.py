@@ -31,8 +31,7 @@ def parse_duration(text: str, option: str = "--budget") -> float:
     if _BARE_NUMBER.fullmatch(given):
         raise UsageError(f"{option} {text!r} has no unit: {DURATIONS}")
     if _TWO_PART_CLOCK.fullmatch(given):
-        hint = DURATIONS.removeprefix("give ")
-        raise UsageError(f"{option} {text!r} may mean hours or minutes: write {given}:00 or {hint}")
+        raise UsageError(f"{option} {text!r} may mean hours or minutes: write {given}:00, or {DURATIONS}")
     seconds = _iso_or_clock(given)
     if seconds is None:
         seconds = _units(given)

@@ -23,7 +23,7 @@ from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND as USAGE_LEGEND
 from autotune.insights.usage_words import Cells, energy_words, speed_sentence, usage_of
 from autotune.statistics.lengths import spread_words
-from autotune.wording.numbers import counted, format_duration, format_size, rate
+from autotune.wording.numbers import counted, format_duration, format_size, known_size, rate
 from autotune.wording.text import clean, in_order, knob_value
 from search_spaces import legality
 from search_spaces.batch import serving_gpus, training_gpus
@@ -64,8 +64,7 @@ def trial_screen(
         parts += [Text(), cycles_table(shown), Text(LEGEND, "dim")]
         if any(c.noisy or not c.accepted for c in shown):
             parts.append(Text(GUARD_LEGEND, "dim"))
-    peaks = peaks_table(trial)
-    if peaks is not None:
+    if (peaks := peaks_table(trial)) is not None:
         parts += [Text(), peaks]
     parts += _used(trial)
     if more.table.row_count:
@@ -139,11 +138,8 @@ def configuration_table(configuration: Configuration, baseline: Configuration) -
     differs = configuration.difference(baseline)
     for name in in_order({*configuration, *baseline}):
         changed = name in differs
-        row = (
-            clean(name),
-            knob_value(configuration.get(name), name),
-            knob_value(baseline.get(name), name) if changed else "",
-        )
+        before = knob_value(baseline.get(name), name) if changed else ""
+        row = clean(name), knob_value(configuration.get(name), name), before
         table.add_row(*(Text(cell, "bold" if changed else "") for cell in row))
     return table
 
@@ -211,14 +207,12 @@ def _add_figures(grid: LabelGrid, trial: Trial) -> None:
             text = f"{spread_words(lengths)}, longest {max(lengths)} tokens{cut}"
             grid.add("lengths", f"{kind.value}: {text}")
     natural = [c for c in own if c.cycle_kind is CycleKind.NATURAL]
-    limits = limit_words([n for c in natural for n in c.lengths])
-    if limits:
+    if limits := limit_words([n for c in natural for n in c.lengths]):
         grid.add("limits", limits)
     stale, rows = sum(c.stale_rows for c in own), sum(c.rows for c in own)
     if stale:
         grid.add("dropped", f"{stale / (stale + rows):.0%} of completions as stale; they count in no figure")
-    words = engine_words(trial.cycles)
-    if words:
+    if words := engine_words(trial.cycles):
         grid.add("engine", words)
     rewards = [c.reward_mean for c in natural if c.reward_mean is not None]
     groups = sum(c.groups for c in natural)
@@ -312,9 +306,8 @@ def peaks_table(trial: Trial) -> Table | None:
         [("peak memory", "left"), ("host", "right"), ("GPU, held (driver)", "right"), ("allocated", "right")]
     )
     for name, found in phases.items():
-        label = "whole cycle" if name == "cycle" else clean(name)
         table.add_row(
-            label,
+            "whole cycle" if name == "cycle" else clean(name),
             _highest([p.host for p in found]),
             _highest([p.device_used for p in found]),
             _highest([p.device_allocated or p.device_reserved for p in found]),
@@ -325,5 +318,4 @@ def peaks_table(trial: Trial) -> Table | None:
 
 
 def _highest(values: Sequence[int | None]) -> str:
-    known = [value for value in values if value is not None]
-    return format_size(max(known)) if known else "-"
+    return known_size(max((value for value in values if value is not None), default=None))
