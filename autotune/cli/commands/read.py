@@ -22,6 +22,7 @@ from autotune.cli.screens.text import clock_time
 from autotune.cli.source import Here, Served, UrlOption, source_at
 from autotune.documents.study import trial_json
 from autotune.domain import Trial, TrialKind, TrialState
+from autotune.errors import UsageError
 from autotune.insights.standings import best_first, count, standings
 from autotune.insights.why import Why, why_json
 from autotune.recommendation.current import Life, Lives, answer_document, status_document
@@ -178,6 +179,8 @@ def best(
     from autotune.recommendation.whole_run import check_asked, whole_run, whole_run_json, whole_run_words
 
     check_asked(updates, price)
+    if as_json and keep:
+        raise UsageError("--keep answers in sentences, so it cannot be used with --json")
     with source_at(home, url) as source:
         read = source.read(study)
     found, recommendation = read.study, read.recommendation

@@ -30,6 +30,8 @@ from tests.unit.cli.conftest import Run
         (("start", "--framework", "vrel"), "did you mean verl"),
         (("start", "--name", "a\nb"), "expected one line of text"),
         (("start", "--name", ""), "--name is empty"),
+        (("start", "--name", "--force"), "begun with no dash"),
+        (("best", "--json", "--keep", "precision=fp32"), "--keep answers in sentences"),
         (("start", "--model", ""), "--model is empty"),
         (("start", "--python", ""), "--python is empty"),
         (("start", "--set", ""), "is empty"),
