@@ -16,12 +16,12 @@ from autotune.documents.study import Document, trial_json
 from autotune.errors import UsageError
 from autotune.insights.why import why_json
 from autotune.recommendation.current import answer_document
-from autotune.recommendation.export import ExportChoice, Exported, export_or_reason
 from autotune.recommendation.reading import StudyReading, read_study
 from trainer.child.contract import write_atomic
 
 if TYPE_CHECKING:
     from autotune.insights.why import Why
+    from autotune.recommendation.export import Exported
 
 STANDARD_OUTPUT = "-"
 PAGES = (".html", ".htm")
@@ -116,6 +116,8 @@ def _refuse_to_overwrite(paths: list[Path], *, force: bool) -> None:
 
 def _read(study: str | None, home: Path | None) -> tuple[StudyReading, list[Exported | str]]:
     """Reads a study, and the files of each row of its answer."""
+    from autotune.recommendation.export import ExportChoice, export_or_reason
+
     with reading(home) as (_, store):
         found = read_study(store, find_study(store, study))
         rows = () if found.recommendation is None else found.recommendation.rows
