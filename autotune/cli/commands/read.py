@@ -31,6 +31,7 @@ from autotune.recommendation.reading import AnswerSource, RunState, StudyReading
 from autotune.wording.numbers import format_duration
 from autotune.wording.sentences import PERMITTED_NOTE, phase_words
 from autotune.wording.text import brief, clean
+from search_spaces.knobs import KNOBS
 
 BEST_SHOWN = 5
 FAILURES_SHOWN = 3
@@ -112,6 +113,9 @@ def trials(
     study: StudyArgument = None,
     state: Annotated[TrialState | None, typer.Option(case_sensitive=False, help="Only trials in this state.")] = None,
     kind: Annotated[TrialKind | None, typer.Option(case_sensitive=False, help="Only trials of this kind.")] = None,
+    knob: Annotated[
+        list[str] | None, typer.Option(metavar="KNOB:VALUE", help="Only with it, or KNOB:low..high.")
+    ] = None,
     sort: Annotated[TrialOrder, typer.Option(help="Best first, or in the order they ran.")] = TrialOrder.SPEED,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -123,12 +127,20 @@ def trials(
     Examples:
       autotune trials
       autotune trials --state fail --sort number
+      autotune trials --knob micro_batch_size:2..8 --knob precision:bf16
       autotune trials my-study --json | jq '.trials[0]'
     """
     with source_at(home, url) as source:
         read = source.read(study)
     found, every = read.study, read.trials
     chosen = [t for t in every if state in (None, t.state) and kind in (None, t.kind)]
+    for text in knob or ():
+        from api.filters import knob_is
+
+        name, _, value = text.partition(":")
+        if name not in KNOBS or not value:
+            raise UsageError(f"--knob {clean(text)}: expected a knob, a colon, and a value or low..high")
+        chosen = [t for t in chosen if knob_is(t.configuration.get(name), value)]
     ordered = best_first(chosen) if sort is TrialOrder.SPEED else sorted(chosen, key=lambda t: t.number)
     if as_json:
         documents = [trial_json(t, found.spec.baseline) for t in ordered]

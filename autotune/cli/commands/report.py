@@ -12,7 +12,7 @@ import typer
 
 from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
-from autotune.documents.study import Document, trial_json
+from autotune.documents.study import trial_json
 from autotune.errors import UsageError
 from autotune.insights.why import why_json
 from autotune.recommendation.current import answer_document
@@ -56,7 +56,9 @@ def report_command(
     if as_json:
         if output != STANDARD_OUTPUT:
             raise UsageError("--json prints one document; it cannot be used with --output")
-        console.document(_document(_read(study, home)[0]))
+        read = _read(study, home)[0]
+        trials = [trial_json(trial, read.study.spec.baseline) for trial in read.trials]
+        console.document({**answer_document(read), "why": why_json(_reasons(read)), "trials": trials})
         return
     target = None if output == STANDARD_OUTPUT else Path(os.path.expanduser(output))
     if target is not None and target.is_dir():
@@ -76,11 +78,6 @@ def report_command(
         console.line(text.removesuffix("\n"))
         return
     _write({target: text, picture: file_of(history(found.trials, found.study.spec))})
-
-
-def _document(read: StudyReading) -> Document:
-    trials = [trial_json(trial, read.study.spec.baseline) for trial in read.trials]
-    return {**answer_document(read), "why": why_json(_reasons(read)), "trials": trials}
 
 
 def _write(texts: Mapping[Path, str]) -> None:

@@ -87,7 +87,9 @@ def logs(
         found = find_study(store, study)
         trial = find_trial(store.trials(found.id), number, found)
         paths = paths_of(settings.home, found, trial, attempt)
-        path = _of_server(paths.server_log, trial) if server else log_of(settings.home, found, trial, attempt)
+        path = paths.server_log if server else log_of(settings.home, found, trial, attempt)
+        if server and not path.exists():
+            raise NotFoundError(f"trial {trial.number} had no rollout server, so there is no log of one")
 
         def over() -> bool:
             now = store.trial(found.id, number)
@@ -102,12 +104,6 @@ def logs(
         console.document({**plain(place), "lines": list(text)})
         return
     _write(text, as_json=False)
-
-
-def _of_server(path: Path, trial: Trial) -> Path:
-    if not path.exists():
-        raise NotFoundError(f"trial {trial.number} had no rollout server, so there is no log of one")
-    return path
 
 
 def _whole(path: Path, lines: int | None, trial: Trial) -> Iterator[str]:

@@ -21,7 +21,7 @@ from autotune.insights.roofline import Roof
 from autotune.insights.standings import source_words
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND as USAGE_LEGEND
-from autotune.insights.usage_words import Cells, energy_words, speed_sentence, usage_of
+from autotune.insights.usage_words import energy_words, speed_sentence, usage_of
 from autotune.statistics.lengths import spread_words
 from autotune.wording.numbers import counted, format_duration, format_size, known_size, rate
 from autotune.wording.text import clean, in_order, knob_value
@@ -94,9 +94,14 @@ def _add_details(
 
 def _used(trial: Trial) -> list[RenderableType]:
     """Draws tables of the use of GPU and host; nothing where it was not recorded."""
-    tables = [usage_table(cells) for cells in usage_of(trial) if cells is not None]
-    found: list[RenderableType] = [part for table in tables for part in (Text(), table)]
-    return [*found, Text(USAGE_LEGEND, "dim", overflow="fold")] if found else []
+    parts: list[RenderableType] = []
+    for cells in usage_of(trial):
+        if cells is not None:
+            table = plain_table([(head, "right" if place else "left") for place, head in enumerate(cells.heads)])
+            for row in cells.rows:
+                table.add_row(*row)
+            parts += [Text(), table]
+    return [*parts, Text(USAGE_LEGEND, "dim", overflow="fold")] if parts else []
 
 
 def _head(trial: Trial, study: Study) -> Text:
@@ -172,14 +177,6 @@ def cycles_table(cycles: Sequence[CycleRecord]) -> Table:
             Text(guard_words(cycle), "yellow" if cycle.noisy or not cycle.accepted else "dim"),
             style="" if cycle.accepted else "dim",
         )
-    return table
-
-
-def usage_table(cells: Cells) -> Table:
-    """Draws a table of resource use, by phase or by cycle."""
-    table = plain_table([(head, "right" if place else "left") for place, head in enumerate(cells.heads)])
-    for row in cells.rows:
-        table.add_row(*row)
     return table
 
 

@@ -132,6 +132,11 @@ def test_trials_by_number_state_and_kind(autotune: Run, study: Study) -> None:
     assert numbers("--sort", "number") == [0, 1, 2, 3, 4]
     assert numbers("--state", "fail") == [2]
     assert numbers("--kind", "CONFIRM") == [4]
+    assert sorted(numbers("--knob", "micro_batch_size:4..8")) == [1, 2, 3, 4]
+    assert numbers("--knob", "micro_batch_size:4..8", "--knob", "precision:bf16") == [3]
+    assert autotune("trials", "--knob", "micro_batch:4")[::2] == (
+        2, "autotune: --knob micro_batch:4: expected a knob, a colon, and a value or low..high\n"
+    )  # fmt: skip
     assert numbers("--state", "PRUNED") == []
 
 
