@@ -31,7 +31,6 @@ from autotune.recommendation.reading import AnswerSource, RunState, StudyReading
 from autotune.wording.numbers import format_duration
 from autotune.wording.sentences import PERMITTED_NOTE, phase_words
 from autotune.wording.text import brief, clean
-from search_spaces.knobs import KNOBS
 
 BEST_SHOWN = 5
 FAILURES_SHOWN = 3
@@ -113,9 +112,7 @@ def trials(
     study: StudyArgument = None,
     state: Annotated[TrialState | None, typer.Option(case_sensitive=False, help="Only trials in this state.")] = None,
     kind: Annotated[TrialKind | None, typer.Option(case_sensitive=False, help="Only trials of this kind.")] = None,
-    knob: Annotated[
-        list[str] | None, typer.Option(metavar="KNOB:VALUE", help="Only with it, or KNOB:low..high.")
-    ] = None,
+    knob: Annotated[list[str] | None, typer.Option(metavar="KNOB:VALUE", help="Only with it, or a low..high.")] = None,
     sort: Annotated[TrialOrder, typer.Option(help="Best first, or in the order they ran.")] = TrialOrder.SPEED,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -135,7 +132,7 @@ def trials(
     found, every = read.study, read.trials
     chosen = [t for t in every if state in (None, t.state) and kind in (None, t.kind)]
     for text in knob or ():
-        from api.filters import knob_is
+        from api.filters import KNOBS, knob_is
 
         name, _, value = text.partition(":")
         if name not in KNOBS or not value:
