@@ -132,7 +132,8 @@ def trials(
     found, every = read.study, read.trials
     chosen = [t for t in every if state in (None, t.state) and kind in (None, t.kind)]
     for text in knob or ():
-        from api.filters import KNOBS, knob_is
+        from api.filters import knob_is
+        from search_spaces.knobs import KNOBS
 
         name, _, value = text.partition(":")
         if name not in KNOBS or not value:
