@@ -238,12 +238,12 @@ class PreloadServer:
         return pid
 
 
-def _run_forked(channel: socket.socket, held: List[int], request: Dict[str, Any], handles: List[int]) -> None:
+def _run_forked(channel: socket.socket, inherited: List[int], request: Dict[str, Any], handles: List[int]) -> None:
     """Runs the forked process to its end; never returns."""
     code = 1
     try:
         channel.close()
-        for handle in held:
+        for handle in inherited:
             os.close(handle)
         become(request, *handles)
         code = run(request)
