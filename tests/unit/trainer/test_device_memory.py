@@ -75,7 +75,7 @@ def test_a_worker_whose_gpu_memory_did_not_come_back_takes_no_other_trial(
     cuda: StandInCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(warm, "_framework", lambda _: SimpleNamespace(put_back=lambda _: cuda.empty_cache() or ""))
+    monkeypatch.setattr(warm, "framework_of", lambda _: SimpleNamespace(put_back=lambda _: cuda.empty_cache() or ""))
     worker, spec = warm.WarmWorker(Mailbox(tmp_path)), SimpleNamespace(device="cuda", rewards=())
     replies = []
     for leaked in (0, FREE_BYTES, 1):

@@ -162,10 +162,10 @@ class Served:
         self.refused: set[str] = set()
         framework = SimpleNamespace(fits=lambda kept, spec: spec.trial not in self.refused, put_back=lambda kept: "")
         monkeypatch.chdir(folder)
-        monkeypatch.setattr(warm, "_framework", lambda spec: framework)
+        monkeypatch.setattr(warm, "framework_of", lambda spec: framework)
         monkeypatch.setattr(warm, "run", self.run)
 
-    def run(self, paths: RunPaths, ending: Any, kept: Any) -> Result:
+    def run(self, paths: RunPaths, ending: Any, state: Any) -> Result:
         name = read_spec(paths.config).trial
         self.ran.append(name)
         self.acts.get(name, lambda: None)()
