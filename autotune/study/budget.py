@@ -17,8 +17,8 @@ GRACE_S = 10.0
 PERSIST_EVERY_S = 1.0
 """At most this much spending is forgotten when the tuner is killed."""
 
-KEPT_PARTS = (StartupPart.IMPORT.value, StartupPart.ENGINE.value)
-"""Of the start-up, what a process that ran a trial before is spared."""
+KEPT_PARTS = (StartupPart.SPAWN.value, StartupPart.IMPORT.value, StartupPart.ENGINE.value)
+"""Of the start-up, what a trial in a process that ran one before is spared."""
 
 READ_AGAIN = 0.6
 """Presumed share of an engine's first start with compiled code that its second takes; on an H100 34 s of 58."""
@@ -175,8 +175,7 @@ def _kept_start_s(similar: Sequence[Trial], measured: Sequence[Trial]) -> float:
     used = [_beside_s(t) for t in similar if t.startup and StartupPart.SPAWN.value not in t.startup]
     if used:
         return _upper(used)
-    spared = (*KEPT_PARTS, StartupPart.SPAWN.value)
-    parts = (sum(t.startup.get(part, 0.0) for part in spared) for t in similar)
+    parts = (sum(t.startup.get(part, 0.0) for part in KEPT_PARTS) for t in similar)
     return max(0.0, min(_beside_s(t) - _tried_s(t, measured) - part for t, part in zip(similar, parts, strict=True)))
 
 

@@ -191,7 +191,13 @@ def test_the_start_of_an_engine_a_leader_never_had_is_not_counted_twice() -> Non
     first = started(0, 50.0, enforce_eager=False)
     used = started(1, 0.5, spawn=False, enforce_eager=False, micro_batch_size=1)
     cost = not_none(predict([first, used], used.configuration))
-    assert cost.start_up == pytest.approx(3.0 + READ_AGAIN * 50.0)
+    assert cost.start_up == pytest.approx(0.1 + 3.0 + READ_AGAIN * 50.0)
+
+
+def test_a_leader_measured_in_a_used_process_is_expected_to_need_a_start_of_its_own() -> None:
+    fresh, used = started(0, 2.0, enforce_eager=True), started(1, 2.0, spawn=False, enforce_eager=True)
+    fresh = fresh.with_(startup={"spawn": 9.0, "engine": 2.0}, configuration=used.configuration.with_(logprob_rows=1))
+    assert not_none(predict([fresh, used], used.configuration)).start_up == pytest.approx(3.0 + 2.0 + 9.0)
 
 
 def test_a_search_trial_in_a_living_process_is_expected_to_be_spared_its_start() -> None:
