@@ -17,8 +17,8 @@ GRACE_S = 10.0
 PERSIST_EVERY_S = 1.0
 """At most this much spending is forgotten when the tuner is killed."""
 
-KEPT_PARTS = (StartupPart.SPAWN.value, StartupPart.IMPORT.value, StartupPart.ENGINE.value)
-"""Of the start-up, what a trial in a process that ran one before is spared."""
+KEPT_PARTS = tuple(p.value for p in (StartupPart.SPAWN, StartupPart.IMPORT, StartupPart.LOAD, StartupPart.ENGINE))
+"""Of the start-up, what a trial in a process that ran one before is spared, of loading the most."""
 
 READ_AGAIN = 0.6
 """Presumed share of an engine's first start with compiled code that its second takes; on an H100 34 s of 58."""
