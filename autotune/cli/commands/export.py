@@ -138,6 +138,8 @@ def _write_config(paper: Paper, options: ExportOptions, folder: Path) -> None:
 
     made, names = paper.exported(), paper.framework.names
     texts = dict(made.files)
+    if made.prompts and options.data is None:
+        raise UsageError("a script is exported as a whole file beside its prompts; name them with --data FILE.jsonl")
     if made.prompts:
         texts[f"{names.prompts}/{TRAIN}"] = Path(paper.request.data).read_text(encoding="utf-8")
     files = sorted(str(path.relative_to(folder)) for path in put(texts, folder, force=options.force))
@@ -147,13 +149,11 @@ def _write_config(paper: Paper, options: ExportOptions, folder: Path) -> None:
         document = {"measured": False, "folder": str(folder), "files": files, "shell": line, "notes": paper.notes}
         console.document({**{key: plain(value) for key, value in document.items()}, "diff": plain(made.diff) or None})
         return
-    for said in (*made.diff.splitlines(), *(f"note     {note}" for note in paper.notes), "figure   none: not measured"):
-        console.line(clean_line(said))
-    console.line(f"folder   {clean(folder)}")
-    console.line(f"files    {clean(', '.join(files))}")
-    if made.server:
-        console.line(f"first    sh {clean(folder / 'server.sh')}")
-    console.line(f"train    {line}")
+    said = [*made.diff.splitlines(), *(f"note     {note}" for note in paper.notes), "figure   none: not measured"]
+    said += [f"folder   {folder}", f"files    {', '.join(files)}"]
+    said += [f"first    sh {folder / 'server.sh'}"] if made.server else []
+    for each in (*said, f"train    {line}"):
+        console.line(clean_line(each))
 
 
 def _write_optuna(study: Study, trials: Sequence[Trial], file: Path, *, as_json: bool) -> None:

@@ -45,6 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "model" / "config.json").write_text(json.dumps(MODEL))
     for name, text in OWN.values():
         (tmp_path / name).write_text(text)
+    (tmp_path / "trl.sh").write_text("trl grpo --model_name_or_path model --reward_funcs accuracy_reward")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AUTOTUNE_HOME", str(tmp_path / "home"))
     return tmp_path
@@ -138,6 +139,7 @@ def test_an_export_changes_the_knobs_that_were_named_and_nothing_else(framework:
         (("doctor", "--gpu", "hh100", "--config", "grpo.yaml"), "did you mean h100"),
         (("export", "--config", "grpo.yaml"), "say with --gpus how many GPUs"),
         (("export", "--config", "grpo.yaml", "--gpus", "7"), "rows"),
+        (("export", "--config", "trl.sh", "--gpus", "8"), "name them with --data FILE.jsonl"),
     ],
 )
 def test_what_cannot_be_asked_is_one_sentence(
