@@ -47,7 +47,7 @@ class CommandGroups(TyperGroup):
         """Refuses an empty word, as a shell makes of a variable that is not set."""
         for before, word in pairwise(["autotune", *args]):
             name, sign, value = word.partition("=") if word.startswith("--") else (before, "=", word)
-            if sign and not value:
+            if sign and not value and before != "note":  # an empty note removes one
                 place = name if name.startswith("-") else f"the word after {name}"
                 raise UsageError(f"{place} is empty; leave it out, or give it a value")
         return super().parse_args(ctx, args)

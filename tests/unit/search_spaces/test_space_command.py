@@ -132,7 +132,7 @@ def test_a_space_as_json() -> None:
     ("arguments", "part"),
     [
         (["check", "node-8gpus"], "there is no preset node-8gpus; did you mean node-8gpu."),
-        (["check", "--framework", "tlr"], "expected one of trl, open_r1, ms_swift, verl"),
+        (["check", "--framework", "tlr"], "expected one of trl, openr1, swift, verl"),
         (["check", "--set", "micro_batch=1"], "micro_batch is not a known knob; did you mean micro_batch_size."),
         (["check", "--set", "micro_batch_size"], "expected KNOB=VALUE"),
         (["check", "--set", "precision=\x1b[31m"], "expected one of bf16"),

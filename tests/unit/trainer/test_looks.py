@@ -47,6 +47,6 @@ def test_a_plan_that_was_ended_has_no_next_cycle() -> None:
     plan = CyclePlan(Protocol(warmup=0, recorded=8, maximum=2, looks=(3, 5, 8)))
     assert plan.next() is CycleKind.RECORDED
     plan.judge(CycleKind.RECORDED, None)
-    assert plan.next() is CycleKind.MAXIMUM
+    assert plan.next() is CycleKind.RECORDED
     plan.ended = True
     assert plan.next() is None

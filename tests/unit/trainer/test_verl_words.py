@@ -183,7 +183,7 @@ def test_the_telling_line_is_the_cause_without_rays_prefix(said: str, line: str)
 def test_steps_follow_the_protocol_and_none_is_repeated() -> None:
     protocol = Protocol(warmup=2, natural=1, recorded=2, maximum=1, max_repeats=3)
     assert [kind.value for kind in kinds_of(protocol)] == (
-        ["warmup", "warmup", "natural", "recorded", "maximum", "recorded"]
+        ["warmup", "warmup", "natural", "recorded", "recorded", "maximum"]
     )
     assert kinds_of(Protocol(warmup=0, recorded=0)) == ()
 
