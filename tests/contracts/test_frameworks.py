@@ -74,7 +74,9 @@ def test_the_registry_knows_no_framework_the_catalogue_does_not() -> None:
 
 @pytest.mark.parametrize("word", ["", "TRL", "megatron", *(SHORT[f] for f in CATALOGUE if f not in FRAMEWORKS)])
 def test_a_framework_that_is_not_there_is_refused_by_name(word: str) -> None:
-    with pytest.raises(UsageError, match=f"no framework '{word}' yet; (choose one of: trl, openr1, swift, verl|did you mean trl)"):
+    with pytest.raises(
+        UsageError, match=f"no framework '{word}' yet; (choose one of: trl, openr1, swift, verl|did you mean trl)"
+    ):
         framework_named(word)
 
 
