@@ -140,9 +140,7 @@ class StoreMachine(RuleBasedStateMachine):
     def finish(self, number: int, state: TrialState, now: float, seconds: float) -> None:
         outcome = Outcome() if state is TrialState.COMPLETE else make.oom()
         model = self.changed(
-            number,
-            TrialState.RUNNING,
-            lambda: self.store.finish_trial(1, number, state, outcome, now, seconds, number),
+            number, TrialState.RUNNING, lambda: self.store.finish_trial(1, number, state, outcome, now, seconds, number)
         )
         if model:
             model.state, model.outcome, model.finished_at = state, outcome, now
@@ -186,9 +184,5 @@ def play(machine: type[StoreMachine], often: int = 8, full: int = 25, steps: int
     """Play random histories, each on a store of its own."""
     run_state_machine_as_test(
         machine,
-        settings=settings(
-            examples(often, full),
-            stateful_step_count=steps,
-            suppress_health_check=list(HealthCheck),
-        ),
+        settings=settings(examples(often, full), stateful_step_count=steps, suppress_health_check=list(HealthCheck)),
     )

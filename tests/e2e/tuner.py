@@ -55,11 +55,7 @@ SPACE = SearchSpace.from_json(
 
 
 def specification(
-    script: dict[str, object],
-    baseline: dict[str, object],
-    memory_limit: int | None,
-    gpus: int = 0,
-    nodes: int = 1,
+    script: dict[str, object], baseline: dict[str, object], memory_limit: int | None, gpus: int = 0, nodes: int = 1
 ) -> StudySpec:
     """The study every run of one test shares."""
     return f.study_spec(

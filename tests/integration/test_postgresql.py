@@ -82,10 +82,7 @@ def test_a_tuner_that_lost_its_study_to_another_writes_nothing_more(
         for pid, _ in lock_sessions(postgresql):
             postgresql.sql(f"SELECT pg_terminate_backend({pid}, 5000)")
         with other.lock(study):
-            for write in (
-                lambda: store.add_cycle(study, 0, 1, make.cycle(1)),
-                lambda: store.open_session(study, 1.0),
-            ):
+            for write in (lambda: store.add_cycle(study, 0, 1, make.cycle(1)), lambda: store.open_session(study, 1.0)):
                 with pytest.raises(StudyBusyError, match="first"):
                     write()
             other.add_event(study, make.event())

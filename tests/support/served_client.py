@@ -61,12 +61,7 @@ def main(directory: str) -> int:
         watch.begin()
         prompt_ids, completion_ids, logprobs, _ = generation.generate(prompts, None, asked["n"])
         answers.append(
-            {
-                "prompts": prompt_ids,
-                "completions": completion_ids,
-                "logprobs": logprobs,
-                "preemptions": watch.end()[0],
-            }
+            {"prompts": prompt_ids, "completions": completion_ids, "logprobs": logprobs, "preemptions": watch.end()[0]}
         )
     (paths.root / "answers.json").write_text(json.dumps(answers))
     time.sleep(float(asked.get("wait", 0)))

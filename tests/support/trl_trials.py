@@ -224,11 +224,7 @@ def run_child(words: list[str], directory: Path, spec: TrialSpec, environment: d
 
 
 def run_trial(
-    directory: Path,
-    spec: TrialSpec,
-    cwd: Path | None = None,
-    script: Path = START,
-    preloads: Preloads | None = None,
+    directory: Path, spec: TrialSpec, cwd: Path | None = None, script: Path = START, preloads: Preloads | None = None
 ) -> Ran:
     """One trial in a process of its own, to its end.
 

@@ -120,10 +120,7 @@ def test_memory_is_by_phase_and_under_its_limit() -> None:
 
 
 def test_the_map_tells_what_became_of_each_pair() -> None:
-    known = {
-        ("8", "on"): Cell("cell-ruled", "ruled out: trial 3"),
-        ("4", "on"): Cell("cell-ruled", "wrong"),
-    }
+    known = {("8", "on"): Cell("cell-ruled", "ruled out: trial 3"), ("4", "on"): Cell("cell-ruled", "wrong")}
     listed = {"micro_batch_size": [1, 2, 4, 8, 16]}
     chart = feasibility_map(
         study(), ("micro_batch_size", "gradient_checkpointing"), listed, known, lambda x, y: f"/?x={x}&y={y}"

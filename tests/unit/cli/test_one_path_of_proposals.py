@@ -26,11 +26,7 @@ from tests.support import factories
 from tests.support.simulated import SimulatedRunner
 
 SPACE = {
-    "knobs": {
-        "micro_batch_size": [1, 2, 4, 8],
-        "gradient_checkpointing": [True, False],
-        "logprob_rows": [1, 2, 4],
-    }
+    "knobs": {"micro_batch_size": [1, 2, 4, 8], "gradient_checkpointing": [True, False], "logprob_rows": [1, 2, 4]}
 }
 OWN = """
 import optuna

@@ -149,11 +149,7 @@ def test_no_field_of_a_cycle_is_lost(name: str) -> None:
         ),
         (Outcome, study.outcome_json(factories.oom()), {"fresh": "fresh_worker"}),
         (Gain, gain_json(factories.gain()), {}),
-        (
-            Budget,
-            study.budget_json(Budget(60.0, 3, 1.0)),
-            {"wall_s": "wall_seconds", "at_once": "trials_at_once"},
-        ),
+        (Budget, study.budget_json(Budget(60.0, 3, 1.0)), {"wall_s": "wall_seconds", "at_once": "trials_at_once"}),
         (
             RecommendationRow,
             row_json(factories.recommendation_row()),

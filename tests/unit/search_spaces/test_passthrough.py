@@ -24,10 +24,7 @@ def names(found: tuple[Violation, ...]) -> set[str]:
         ({"auto_find_batch_size": True}, "auto_find_batch_size"),
         ({"parallelism_config": {"cp_size": 2}}, "sequence_split"),
         ({"eval_strategy": "steps", "per_device_eval_batch_size": 3}, "evaluation"),
-        (
-            {"vllm_importance_sampling_clip_min": 4.0, "vllm_importance_sampling_clip_max": 3.0},
-            "importance_sampling",
-        ),
+        ({"vllm_importance_sampling_clip_min": 4.0, "vllm_importance_sampling_clip_max": 3.0}, "importance_sampling"),
         (
             {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": None},
             "importance_sampling",

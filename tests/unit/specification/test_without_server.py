@@ -152,10 +152,7 @@ def test_a_study_that_begins_with_sglang_is_refused_in_one_sentence() -> None:
 )
 @pytest.mark.parametrize(
     ("beginning", "knobs"),
-    [
-        ("megatron", {"training_tensor_parallel_size": [1, 2]}),
-        ("torch", {"training_engine": ["torch", "megatron"]}),
-    ],
+    [("megatron", {"training_tensor_parallel_size": [1, 2]}), ("torch", {"training_engine": ["torch", "megatron"]})],
 )
 def test_a_study_with_megatron_is_refused_in_one_sentence(
     beginning: str, knobs: dict[str, Any], name: str, words: str

@@ -70,10 +70,7 @@ def test_the_file_that_it_names_is_read() -> None:
 @pytest.mark.parametrize(
     ("accelerate", "says"),
     [
-        (
-            ZERO + "  gradient_accumulation_steps: 1\n",
-            "line 11: deepspeed_config.gradient_accumulation_steps: 1 here",
-        ),
+        (ZERO + "  gradient_accumulation_steps: 1\n", "line 11: deepspeed_config.gradient_accumulation_steps: 1 here"),
         (ZERO.replace("3\n", "7\n", 1) + "  zero_stages: 1\n", "line 11: deepspeed_config.zero_stages: a trial's"),
         (ZERO.replace("stage: 3", "stage: 7"), "launch.yaml, line 10: deepspeed_config.zero_stage: "),
         (

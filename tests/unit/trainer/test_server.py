@@ -61,13 +61,7 @@ def test_an_option_that_an_older_vllm_refuses_is_left_out_there(vllm: str, scale
 
 def test_the_whole_line_with_every_knob_of_the_engine() -> None:
     argv = server.server_command(
-        {
-            **OPEN_R1,
-            "rollout_gpus": 4,
-            "tensor_parallel_size": 2,
-            "rollout_data_parallel_size": 2,
-            **EVERY,
-        },
+        {**OPEN_R1, "rollout_gpus": 4, "tensor_parallel_size": 2, "rollout_data_parallel_size": 2, **EVERY},
         "org/model",
         "/env/bin/python",
         8123,
@@ -100,10 +94,7 @@ def test_a_knob_that_rests_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("knobs", "sentence"),
     [
-        (
-            {"rollout_gpus": 3, "tensor_parallel_size": 2},
-            "tensor_parallel_size 2 does not divide rollout_gpus 3",
-        ),
+        ({"rollout_gpus": 3, "tensor_parallel_size": 2}, "tensor_parallel_size 2 does not divide rollout_gpus 3"),
         (
             {"rollout_gpus": 4, "tensor_parallel_size": 2, "rollout_data_parallel_size": 1},
             "tensor_parallel_size 2 × 1 replicas = 2 is not rollout_gpus 4",
