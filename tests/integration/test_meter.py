@@ -106,7 +106,7 @@ def test_lengths_are_taken_from_the_natural_cycle_and_replayed_exactly(observed:
 
 def test_the_order_of_cycles_is_the_protocols(observed: Ran) -> None:
     assert [cycle.cycle_kind.value for cycle in observed.cycles] == [
-        *("warmup", "natural", "recorded", "maximum", "recorded", "double")
+        *("warmup", "natural", "recorded", "recorded", "maximum", "double")
     ]
     assert [cycle.index for cycle in observed.cycles] == list(range(6))
 

@@ -42,7 +42,7 @@ def test_a_trial_measures_whole_cycles_by_phase(tiny: Path, openr1: tuple[str, s
     assert ran.result.ok, ran.result.detail
     assert ran.result.data["versions"]["trl"].startswith("0.18.")
     kinds = [cycle.cycle_kind for cycle in ran.cycles]
-    assert kinds == [CycleKind.WARMUP, CycleKind.RECORDED, CycleKind.MAXIMUM, CycleKind.RECORDED]
+    assert kinds == [CycleKind.WARMUP, CycleKind.RECORDED, CycleKind.RECORDED, CycleKind.MAXIMUM]
     for cycle in ran.cycles:
         assert cycle.seconds == pytest.approx(sum(cycle.phases.values()), rel=1e-6)
         assert {Phase.GENERATE.value, Phase.REWARD.value, Phase.LOGPROB.value, Phase.UPDATE.value} <= set(cycle.phases)

@@ -38,7 +38,7 @@ def test_a_trial_is_measured_cycle_by_cycle(tiny: Path, tmp_path: Path) -> None:
     ran = run_trial(tmp_path / "trial", swift_spec(tiny, reward_file(tmp_path, PLAIN)))
     assert ran.result.ok, (ran.result.message, ran.paths.log.read_text()[-3000:])
     kinds = [cycle.cycle_kind for cycle in ran.cycles]
-    assert kinds == [CycleKind.WARMUP, CycleKind.RECORDED, CycleKind.MAXIMUM, CycleKind.RECORDED]
+    assert kinds == [CycleKind.WARMUP, CycleKind.RECORDED, CycleKind.RECORDED, CycleKind.MAXIMUM]
     for cycle in ran.cycles:
         assert (cycle.rows, cycle.updates, cycle.groups) == (16, 1, 4)
         assert sum(cycle.phases.values()) == pytest.approx(cycle.seconds, rel=0.01)
