@@ -197,7 +197,7 @@ def test_the_report_is_whole_without_a_server(chromium: Any, tmp_path: Path, the
     tab.goto(file.as_uri())
     assert (ground(tab) > 600) is (theme == "light")
     heights = tab.evaluate("[...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().height)")
-    assert len(heights) >= 7
+    assert len(heights) >= 6
     assert min(heights) > 40
     for width in (360, 2560):
         tab.set_viewport_size({"width": width, "height": 900})

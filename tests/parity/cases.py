@@ -100,7 +100,7 @@ CORE: tuple[Case, ...] = (
     *_each("gradient_checkpointing", True),
     *_each("attn_implementation", "eager"),
     *_each("optimizer", "adamw_torch_fused"),
-    *_each("pad_to_multiple", 7, 8, 64),
+    *_each("pad_to_multiple", 7, 16, 64),
     *_each("empty_cache_steps", 1),
     *_each("dataloader_workers", 1, 2),
     Case("checkpointing_reentrant-True", {"gradient_checkpointing": True, "checkpointing_reentrant": True}),
