@@ -61,6 +61,7 @@ BURNS_S, SLACK_S = 0.5, 0.1
 """CPU seconds that are used on purpose, and what the kernel's ticks and two looks one after the other may miss."""
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("ready", [True, False])
 def test_only_what_others_used_while_the_command_waited_for_a_cpu_was_taken(tmp_path: Path, ready: bool) -> None:
     one = min(os.sched_getaffinity(0))
