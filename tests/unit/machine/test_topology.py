@@ -14,12 +14,11 @@ from autotune.machine.nvml import NVLINK, Gpu
 from autotune.machine.topology import nvlink_groups, slow_paths
 
 ONE = Gpu(0, "GPU-0", "Example 80GB", 80 << 30, 0, (9, 0), "590.1")
-SOCKET = "one socket"
 
 
 def machine(count: int, joined: Callable[[int, int], bool], first: int = 0) -> list[Gpu]:
     numbers = range(first, first + count)
-    paths = {a: tuple((b, NVLINK if joined(a, b) else SOCKET) for b in numbers if b != a) for a in numbers}
+    paths = {a: tuple((b, NVLINK if joined(a, b) else "one socket") for b in numbers if b != a) for a in numbers}
     return [replace(ONE, index=a, uuid=f"GPU-{a}", paths=paths[a]) for a in numbers]
 
 
