@@ -95,7 +95,8 @@ def read_machine(library: Any = None) -> Machine:
             raise MachineError(f"the driver does not answer for its GPUs: {error}") from error
         read = [_read(nvml, index, driver) for index in range(count)]
         fit = [one for one in read if isinstance(one, Gpu)]
-        gpus = tuple(_with_paths(nvml, gpu, [other.index for other in fit if other is not gpu]) for gpu in fit)
+        # one that is lost by now stays as it was read: the next reading names it
+        gpus = tuple(_ask(nvml, partial(_with_paths, nvml, gpu, fit), gpu) for gpu in fit)
         unfit = tuple(one for one in read if isinstance(one, GpuFault))
         if unfit and not gpus:
             raise MachineError(f"no GPU can be used: {gpu_faults.sentence(unfit)}")
@@ -159,14 +160,13 @@ def _slices(nvml: Any, handle: Any, whole: Gpu) -> Iterator[Gpu]:
             yield replace(whole, uuid=_text(nvml.nvmlDeviceGetUUID(part)), name=name, **_state(nvml, part))
 
 
-def _with_paths(nvml: Any, gpu: Gpu, others: Sequence[int]) -> Gpu:
-    """Returns the GPU with its CPUs and its paths to ``others``; a partitioned GPU has no paths."""
+def _with_paths(nvml: Any, gpu: Gpu, gpus: Sequence[Gpu]) -> Gpu:
+    """Returns the GPU with its CPUs and its paths to the others of ``gpus``; a partitioned GPU has no paths."""
     handle = nvml.nvmlDeviceGetHandleByIndex(gpu.index)
     words = _ask(nvml, lambda: nvml.nvmlDeviceGetCpuAffinity(handle, -(-(os.cpu_count() or 1) // 64)), ())
     cpus = tuple(64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1)
-    paths = (
-        [] if gpu.mig else [(other, _path(nvml, handle, nvml.nvmlDeviceGetHandleByIndex(other))) for other in others]
-    )
+    others = [] if gpu.mig else [other.index for other in gpus if other is not gpu]
+    paths = [(other, _path(nvml, handle, nvml.nvmlDeviceGetHandleByIndex(other))) for other in others]
     return replace(gpu, cpus=cpus, paths=tuple(paths) if all(path for _, path in paths) else ())
 
 

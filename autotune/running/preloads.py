@@ -97,7 +97,7 @@ class Preloads:
             self._notes.append(why)
             log.write(f"autotune: {why}\n".encode())
         if not environment.get("CUDA_VISIBLE_DEVICES"):
-            self.close()  # what maps the same files takes from the bytes counted for it, short without a GPU
+            self.close()  # its mapped files count against the host memory that the trial has
         return spawn(argv, cwd, tag, log, environment)
 
     def _forked(

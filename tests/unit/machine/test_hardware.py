@@ -152,6 +152,17 @@ def test_without_a_driver_there_is_no_gpu_and_one_that_fell_off_the_bus_is_a_nam
     assert nvml.open == 0
 
 
+def test_a_gpu_that_is_lost_while_the_machine_is_read_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml([gpu("a"), gpu("b")])
+
+    def last_answer(handle: dict[str, Any]) -> list[int]:
+        handle["lost"] = handle["uuid"] == "GPU-bb"
+        return [0, 0, 0, 0]
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetRemappedRows", last_answer, raising=False)
+    assert [each.index for each in hardware.visible_gpus({}, nvml)] == [0, 1]
+
+
 @pytest.mark.parametrize(("driver", "fits"), [("580.95.05", True), ("595.1", True), ("575.57", False), ("", False)])
 def test_an_old_driver_is_explained(driver: str, fits: bool) -> None:
     problem = hardware.driver_problem(driver)

@@ -42,8 +42,7 @@ def test_lanes_share_no_core_and_keep_to_a_socket(tmp_path: Path) -> None:
 def test_a_lane_has_the_cpus_beside_its_gpus_as_far_as_there_are_any() -> None:
     near = [(4, 5, 6, 7)] * 2 + [(0, 1, 2, 3)] * 2
     assert [lane.cpus for lane in lanes(2, 2, range(8), None, None, near=near)] == [(4, 5, 6, 7), (0, 1, 2, 3)]
-    one_socket = [(4, 5, 6, 7)] * 4
-    found = lanes(4, 1, range(8), None, None, near=one_socket)
+    found = lanes(4, 1, range(8), None, None, near=[(4, 5, 6, 7)] * 4)
     assert [lane.cpus for lane in found] == [(4, 5), (6, 7), (0, 1), (2, 3)], "each CPU belongs to one lane"
 
 
