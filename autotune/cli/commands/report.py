@@ -94,11 +94,8 @@ def _answers_file(exports: Sequence[Exported | str]) -> str:
     """Returns a section with the answer's own file; empty if it cannot be exported."""
     from autotune.report.markdown import block
 
-    return "".join(
-        f"\n## The answer as {made.main}\n\n{block(made.export.files[made.main].splitlines())}\n"
-        for made in exports[:1]
-        if not isinstance(made, str)
-    )
+    made = next((first for first in exports[:1] if not isinstance(first, str)), None)
+    return f"\n## The answer as {made.main}\n\n{block(made.export.files[made.main].splitlines())}\n" if made else ""
 
 
 def _refuse_to_overwrite(paths: list[Path], *, force: bool) -> None:

@@ -172,7 +172,7 @@ def _add_row(grid: LabelGrid, row: RecommendationRow, reading: StudyReading, *, 
 
 
 def _add_changes(grid: LabelGrid, row: RecommendationRow, reading: StudyReading, most: int | None) -> None:
-    """Adds a line for each changed knob, with its share of the gain."""
+    """Adds a line for each changed knob, with its share of the gain; knobs that always changed together share one."""
     from autotune.statistics.knob_shares import knob_shares
 
     baseline = reading.study.spec.baseline
@@ -181,8 +181,11 @@ def _add_changes(grid: LabelGrid, row: RecommendationRow, reading: StudyReading,
     width = max((len(name) for name, _, _ in changed), default=0)
     for place, (name, old, new) in enumerate(changed[:most]):
         part = parts.get(name)
-        said = "" if part is None else f"  {range_words(part)}{' together' if part.knobs[1:] else ''}"
-        grid.add("" if place else "change", Text(_cut(f"{name:<{width}}  {old} → {new}{said}"), "green"))
+        group, share = (part.knobs, range_words(part)) if part else ((), "")
+        if len(group) > 1:  # their gain is one figure, not one for each
+            first = next(knob for knob, _, _ in changed if knob in group) == name
+            share = f"{len(group)} together {share.partition(' (')[0]}" if first else f"one of the {len(group)}"
+        grid.add("" if place else "change", Text(_cut(f"{name:<{width}}  {old} → {new}  {share}".rstrip()), "green"))
     if most is not None and len(changed) > most:
         grid.add("", f"and {len(changed) - most} more: --why")
 

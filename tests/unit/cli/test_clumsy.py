@@ -41,19 +41,6 @@ from tests.unit.cli.conftest import Run
         (("best", ""), "the word after best is empty"),
         (("plan", "--framework", "swfit", "--model", "m"), "expected one of trl, openr1, swift, verl"),
         (("report", "-o", "r.pdf"), "ends in .html or .md"),
-    ],
-)
-def test_a_word_that_means_nothing_is_refused_by_its_option(autotune: Run, words: tuple[str, ...], said: str) -> None:
-    limited = (*words, "--budget", "1m") if words[0] == "start" else words
-    code, out, err = autotune(*limited)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
         (("show", "first", "3"), "'N': expected a whole number, got 'first'"),
         (("start", "--gpu-hours", "2h"), "'--gpu-hours': expected a number, got '2h'"),
         (("start", "--max-trials", "0"), "'--max-trials': expected greater than or equal to 1, got '0'"),
@@ -61,12 +48,12 @@ def test_a_word_that_means_nothing_is_refused_by_its_option(autotune: Run, words
         (("space", "show", "--gpus", "all"), "'--gpus': expected a whole number, got 'all'"),
     ],
 )
-def test_a_value_of_another_type_is_told_with_what_was_expected(
-    autotune: Run, words: tuple[str, ...], said: str
-) -> None:
-    code, out, err = autotune(*words)
+def test_a_word_that_means_nothing_is_refused_by_its_option(autotune: Run, words: tuple[str, ...], said: str) -> None:
+    limited = (*words, "--budget", "1m") if words[0] == "start" else words
+    code, out, err = autotune(*limited)
     assert (code, out) == (2, "")
-    assert f"Error: Invalid value for {said}" in err
+    assert (f"Error: Invalid value for {said}" if said.startswith("'") else said) in err
+    assert err.count("\n") == 1 or said.startswith("'")
 
 
 @pytest.mark.parametrize("words", [("--keep", "precision"), ("--keep", "nosuch=3")])

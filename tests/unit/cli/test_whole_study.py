@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,15 @@ def test_the_end_screen_of_a_whole_study(quiet: Any) -> None:
     assert "confirmed in fresh processes" in drawn
     assert "If you allow precision bf16" in drawn
     assert result.ended_by in " ".join(drawn.split())
+
+
+def test_knobs_that_always_changed_together_have_one_gain_in_one_line(quiet: Any) -> None:
+    baseline, row = quiet.study.spec.baseline, quiet.recommendation.rows[0]
+    pair = tuple(t for t in quiet.trials if t.configuration in (baseline, row.configuration))
+    drawn = text(end_screen(replace(read_of(quiet), trials=pair), ended_by="x"))
+    (count,) = re.findall(r"(\d) together \+[\d.]+ %", drawn)
+    assert drawn.count(f"one of the {count}") == int(count) - 1 > 0
+    assert len(re.findall(r" → .* %", drawn)) == 1
 
 
 def test_the_end_screen_when_the_baseline_does_not_fit() -> None:
