@@ -17,9 +17,8 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize
 
-from autotune.statistics.distributions import normal_below
+from autotune.statistics.distributions import normal_below, normal_density
 from autotune.statistics.noise import NoisePrior, Run
 
 Array = NDArray[np.float64]
@@ -74,10 +73,11 @@ class Components:
         masses, variances = _binned((weights[..., None] * chances).ravel(), (runs[..., None] + steps).ravel())
         deviations = np.sqrt(variances)
 
-        def missed(width: float) -> float:
-            return 2.0 * float(masses @ normal_below(-width / deviations)) - (1.0 - level)
-
-        return float(optimize.brentq(missed, 0.0, 8.0 * float(deviations.max())))
+        width = 0.0
+        for _ in range(30):  # Newton's method: convex, so it never steps too far
+            missed = 2.0 * float(masses @ normal_below(-width / deviations)) - (1.0 - level)
+            width += missed / (2.0 * float(masses @ (normal_density(width / deviations) / deviations)))
+        return width
 
 
 def _binned(masses: Array, values: Array) -> tuple[Array, Array]:
@@ -135,9 +135,9 @@ def _likelihood(runs: Sequence[Run]) -> Array | None:
 
 
 def _contrasts(members: Sequence[int], count: int) -> Array:
-    """Returns Helmert contrasts of the members, shape (members - 1, count): orthonormal rows that sum to zero."""
+    """Returns contrasts of the members, shape (members - 1, count): orthonormal rows that sum to zero."""
     rows = np.zeros((len(members) - 1, count))
-    rows[:, members] = linalg.helmert(len(members))
+    rows[:, members] = np.linalg.svd(np.ones((1, len(members))))[2][1:]
     return rows
 
 

@@ -42,16 +42,17 @@ def fit_variances(variances: Sequence[float], degrees: Sequence[float]) -> tuple
     Smyth (2004), section 6.2 (limma's ``fitFDist``). ``None`` if the variances differ no more than by chance.
     """
     import numpy as np
-    from scipy import optimize, special
+    from scipy import special
 
     half = np.asarray(degrees) / 2.0
     logs = np.log(variances) - special.psi(half) + np.log(half)
     excess = float(np.var(logs, ddof=1) - special.zeta(2.0, half).mean())
     if excess <= 0.0:
         return None
-    # 1 / x < trigamma(x) < 1 / (x - 1/2), and the second is exact to excess² / 12 of it.
-    low, high = 1.0 / excess, 0.5 + 1.0 / excess
-    found = high if excess < 1e-5 else float(optimize.brentq(lambda x: special.zeta(2.0, x) - excess, low, high))
+    found = 0.5 + 1.0 / excess
+    for _ in range(30):  # trigamma(found) = excess; 1 / trigamma is nearly a line (limma, trigammaInverse)
+        value = special.zeta(2.0, found)
+        found += value * (value / excess - 1.0) / (2.0 * special.zeta(3.0, found))
     return math.exp(float(logs.mean() + special.psi(found)) - math.log(found)), 2.0 * found
 
 

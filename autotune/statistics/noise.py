@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,8 +41,9 @@ class Sample:
     trial: int
     logs: tuple[float, ...]
     """Natural logarithms of tokens/hour, or of tokens per GPU-hour, by the study's objective."""
-    phases: tuple[Mapping[str, float], ...] = ()
-    """Hours, or GPU-hours, per completion token by phase, for each cycle."""
+    cycles: tuple[CycleRecord, ...] = ()
+    divisor: float = 1.0
+    """GPUs, where the objective counts GPU-hours."""
     disturbed: int = 0
     """Number of disturbed cycles; they are not in ``logs`` and do not count for a look."""
 
@@ -51,9 +52,15 @@ class Sample:
         return statistics.fmean(self.logs)
 
     @property
+    def phases(self) -> list[dict[str, float]]:
+        """Hours, or GPU-hours, per completion token by phase, for each cycle."""
+        hours = [(c.phases, self.divisor / 3600.0 / c.completion_tokens) for c in self.cycles]
+        return [{name: seconds * hour for name, seconds in phases.items()} for phases, hour in hours]
+
+    @property
     def variance(self) -> float:
         """Variance between cycles; 0 for fewer than two."""
-        return statistics.variance(self.logs, self.mean) if len(self.logs) > 1 else 0.0
+        return sum((log - self.mean) ** 2 for log in self.logs) / max(1, len(self.logs) - 1)
 
 
 @dataclass(frozen=True)
@@ -94,12 +101,12 @@ class Run:
 
 def sample_of(trial: Trial) -> Sample:
     """Returns the trial's undisturbed speed cycles; of a finished trial without any, the fastest disturbed one."""
-    cycles = [c for c in trial.speed_cycles() if c.completion_tokens > 0]
-    cycles = [c for c in cycles if trial.state.is_finished or not c.noisy]
+    cycles = tuple(c for c in trial.speed_cycles() if c.completion_tokens and (trial.state.is_finished or not c.noisy))
     return Sample(
         trial=trial.number,
-        logs=tuple(_log(c) - math.log(trial.divisor) for c in cycles),
-        phases=tuple(_hours(c, trial.divisor) for c in cycles),
+        logs=tuple(math.log(3600.0 * c.completion_tokens / c.seconds / trial.divisor) for c in cycles),
+        cycles=cycles,
+        divisor=trial.divisor,
         disturbed=sum(c.noisy for c in trial.timed_cycles()),
     )
 
@@ -108,14 +115,6 @@ def left_in_median(logs: Sequence[float], cycles: NoisePrior) -> NoisePrior:
     """Returns the variance of the median of cycles, from the study's noise of cycles and their own."""
     found = cycles.moderated(Sample(0, tuple(logs)))
     return NoisePrior((MEDIAN if len(logs) > 2 else 1.0) * found.variance / max(1, len(logs)), found.degrees)
-
-
-def _log(cycle: CycleRecord) -> float:
-    return math.log(3600.0 * cycle.completion_tokens / cycle.seconds)
-
-
-def _hours(cycle: CycleRecord, divisor: float) -> dict[str, float]:
-    return {name: divisor * seconds / 3600.0 / cycle.completion_tokens for name, seconds in cycle.phases.items()}
 
 
 def pooled(groups: Iterable[Sequence[float]]) -> NoisePrior:

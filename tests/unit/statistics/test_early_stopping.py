@@ -23,12 +23,13 @@ SPEEDS = st.floats(10.0, 14.0)
 def sample(speed: float, noises: list[float], trial: int = 1, disturbed: int = 0, update: float = 0.4) -> Sample:
     """Cycles around ``speed`` (log tokens/hour), each split into generate and update."""
     logs = tuple(speed + noise for noise in noises)
-    phases = tuple({"generate": (1 - update) * math.exp(-log), "update": update * math.exp(-log)} for log in logs)
-    return Sample(trial, logs, phases, disturbed)
+    hours = [3600.0 * math.exp(-log) for log in logs]
+    cycles = [f.cycle(lengths=(1,), phases={"generate": (1 - update) * one, "update": update * one}) for one in hours]
+    return Sample(trial, logs, tuple(cycles), disturbed=disturbed)
 
 
 def cut(whole: Sample, cycles: int) -> Sample:
-    return replace(whole, logs=whole.logs[:cycles], phases=whole.phases[:cycles])
+    return replace(whole, logs=whole.logs[:cycles], cycles=whole.cycles[:cycles])
 
 
 def against(speed: float, count: int = 1, noises: tuple[float, ...] = (0.0, 0.01, -0.01)) -> Known:
