@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ settings.load_profile("house")
 # A script's background job begins with Ctrl-C ignored, and so would every process the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the hub
 
 LONGEST = (
     "parity/test_parity_everywhere.py",

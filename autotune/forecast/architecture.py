@@ -15,7 +15,8 @@ from search_spaces.configuration import ModelFacts
 
 KNOWN = (
     "llama", "mistral", "mixtral", "ministral", "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen3", "qwen3_moe",
-    "qwen3_vl", "qwen3_vl_moe", "gemma", "gemma2", "gemma3", "smollm3", "llava", "mistral3", "pixtral", "internvl",
+    "qwen3_vl", "qwen3_vl_moe", "gemma", "gemma2", "gemma3", "smollm3", "phi3", "llava", "mistral3", "pixtral",
+    "internvl",
 )  # fmt: skip
 """Values of ``model_type`` (also with ``_text`` at the end) whose layers are counted exactly."""
 QKV_BIAS = ("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl")

@@ -106,7 +106,7 @@ def search(scope: SearchScope, forecasts: Forecasts, count: int) -> Found | None
     plain = _plainer(scope, forecasts, found, _best_shapes(found, count))
     best = forecasts.table(tuple(dict.fromkeys(plain)))
     score = best.score().round(3)
-    order = sorted(range(len(score)), key=lambda i: (-score[i], _changed(best.configurations[i], scope.baseline)))
+    order = sorted(range(len(score)), key=lambda i: (-score[i], len(best.configurations[i].difference(scope.baseline))))
     return Found(best, tuple(order), len(sample) + len(seen), max(table.fitting(), best.fitting()), counted)
 
 
@@ -163,10 +163,6 @@ def _best_shapes(table: Table, count: int) -> tuple[int, ...]:
         if len(found) == count:
             break
     return tuple(found.values())
-
-
-def _changed(configuration: Configuration, baseline: Configuration) -> int:
-    return sum(baseline.get(name) != value for name, value in configuration.items())
 
 
 def _plainer(

@@ -78,7 +78,7 @@ def test_where_nothing_fits_the_exit_code_says_so(model: Path) -> None:
     ("arguments", "said"),
     [
         (("--model", "absent"), "cannot be read"),
-        (("--model", "org/absent"), "not in the hub's local cache"),
+        (("--model", "org/absent"), "nor in the hub's local cache"),
         (("--model", "config.json", "--gpu", "hh100"), "did you mean h100"),
         (("--model", "config.json", "--gpu", "h1000", "--gpu-memory", "80"), "give --gpu-memory, --gpu-tflops and"),
         (("--model", "config.json", "--gpu", "rtx9999"), "known are t4"),

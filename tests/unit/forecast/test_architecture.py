@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import UsageError
 from autotune.forecast.architecture import architecture
-from autotune.forecast.model_file import model_at
+from autotune.forecast.model_file import TABLE, model_at
 from tests.support.published_models import LLAMA, MIXTRAL, PUBLISHED, QWEN3_30B_A3B
 
 
@@ -92,11 +95,55 @@ def test_a_file_that_is_no_configuration_is_one_sentence(tmp_path: Path, text: s
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("org/absent", "not in the hub's local cache"), ("./absent", "cannot be read"), (".", "it has no config.json")],
+    [
+        ("org/absent", r"could not be asked \(HF_HUB_OFFLINE or HF_ENDPOINT forbids it\); download its"),
+        ("Qwen/Qwen2.5-7B-Instrct", "did you mean Qwen/Qwen2.5-7B-Instruct; else download"),
+        ("./absent", "cannot be read"),
+        (".", "it has no config.json"),
+    ],
 )
 def test_a_model_that_is_not_here_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=said):
-        model_at(word, {"HF_HOME": str(tmp_path)})
+        model_at(word, {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"})
+
+
+def test_every_model_of_the_table_has_the_parameters_that_the_hub_states() -> None:
+    table = yaml.safe_load(TABLE.read_text())
+    for name, shape in table["shapes"].items():
+        assert architecture(shape, name).parameters == shape["parameters"], name
+    nowhere = {"HF_HOME": "/nonexistent", "HF_ENDPOINT": "file:///etc"}
+    found = {name: model_at(name, nowhere) for name in table["models"]}
+    assert found["Qwen/Qwen2.5-7B"].max_positions == 131072
+    assert all(one.max_positions and not one.notes for one in found.values())
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Has one public model, and one that redirects elsewhere; remembers the tokens that it was shown."""
+
+    shown: ClassVar[list[tuple[str, str | None]]] = []
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+    def do_GET(self) -> None:
+        self.shown.append((self.path, self.headers["Authorization"]))
+        self.send_response({"/o": 200, "/m": 302}.get(self.path[:2], 401))
+        self.send_header("Location", "/o/there")
+        self.end_headers()
+        self.wfile.write(json.dumps(LLAMA).encode() if self.path.startswith("/o") else b"")
+
+
+def test_the_hub_is_asked_for_one_file_and_a_token_goes_nowhere_else(tmp_path: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HOME": str(tmp_path), "HF_TOKEN": "hf_x"}
+        assert model_at("org/name", hub) == model_at("moved/name", hub) == architecture(LLAMA)
+        with pytest.raises(UsageError, match=r"the hub shows no such model \(a gated one needs \$HF_TOKEN\)"):
+            model_at("gated/name", hub)
+        server.shutdown()
+    file = "/resolve/main/config.json"
+    asked = [(f"/{name}{file}", "Bearer hf_x") for name in ("org/name", "moved/name", "gated/name")]
+    assert Hub.shown == [*asked[:2], ("/o/there", None), asked[2]]
