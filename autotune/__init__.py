@@ -1,18 +1,12 @@
 """The tuner. Never imports torch.
 
-``api``, ``search_spaces`` and ``trainer`` are found beside this folder in a checkout, and in ``CARRIED`` in a wheel.
+``api``, ``search_spaces`` and ``trainer`` are folders beside this one in a checkout, and inside it in a wheel.
 ``Client`` asks a server, ``open`` reads a home: both for programs and notebooks, each imported on first use.
 """
 
-import sys
-from pathlib import Path
 from typing import Any
 
-CARRIED = Path(__file__).parent / "carried"
 DOORS = ("Client", "open")
-
-if CARRIED.is_dir():
-    sys.path.append(str(CARRIED))  # last: whoever imports this package keeps a `trainer` of their own
 
 
 def __getattr__(name: str) -> Any:

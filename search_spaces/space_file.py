@@ -9,7 +9,8 @@ from pathlib import Path
 
 from search_spaces.configuration import KnobValue, Resources
 from search_spaces.errors import SpaceError
-from search_spaces.knobs import FRAMEWORKS, KNOBS, Kind, Knob
+from search_spaces.frameworks import TITLES
+from search_spaces.knobs import KNOBS, Kind, Knob
 from search_spaces.knobs.model import show
 from search_spaces.legality.knob_rules import unknown_knob
 from search_spaces.native import UNSET, must_be_known
@@ -251,8 +252,8 @@ def _frameworks(entry: Entry | None, source: str) -> tuple[str, ...]:
         return ()
     items = entry.value if isinstance(entry.value, list) else [entry]
     for item in items:
-        if item.value not in FRAMEWORKS:
-            expected = f"expected one of {', '.join(FRAMEWORKS)}, got {item.described}"
+        if item.value not in TITLES:
+            expected = f"expected one of {', '.join(TITLES)}, got {item.described}"
             raise problem(source, item.line or entry.line, f"require.frameworks: {expected}")
     return tuple(str(item.value) for item in items)
 

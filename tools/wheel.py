@@ -1,31 +1,32 @@
-"""Layout of the wheel: ``api``, ``search_spaces`` and ``trainer`` inside ``autotune``.
+"""Layout of the wheel: ``api``, ``search_spaces`` and ``trainer`` are packages inside ``autotune``.
 
 They are top-level folders of the checkout. In site-packages such common names would hide a user's own, or be hidden
-by them, so a wheel adds one name there: ``autotune``, which finds the other three in ``CARRIED``.
+by them, so a wheel adds one name there, and imports of the other three are rewritten to ``autotune.api`` and so on.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 from setuptools.command.build_py import build_py
 
-CARRIED = Path("autotune", "carried")
 FOLDERS = ("api", "search_spaces", "trainer")
+IMPORT = re.compile(rf"^(\s*from )({'|'.join(FOLDERS)})(?=[. ])", re.MULTILINE)
 
 
 class BuildPy(build_py):  # type: ignore[misc]  # setuptools has no types
-    """``build_py`` that moves ``FOLDERS`` into ``CARRIED``. An editable install is the checkout as it is."""
+    """``build_py`` that moves ``FOLDERS`` into ``autotune``. An editable install is the checkout as it is."""
 
     def run(self) -> None:
-        """Builds the packages, then moves three of them below ``autotune/carried``."""
+        """Builds the packages, moves three of them, and rewrites the imports of all."""
         super().run()
         if self.editable_mode:
             return
-        built = Path(self.build_lib)
-        carried = built / CARRIED
-        shutil.rmtree(carried, ignore_errors=True)
-        carried.mkdir(parents=True)
+        package = Path(self.build_lib, "autotune")
         for name in FOLDERS:
-            shutil.move(built / name, carried / name)
+            shutil.rmtree(package / name, ignore_errors=True)
+            shutil.move(package.with_name(name), package / name)
+        for path in package.rglob("*.py"):
+            path.write_text(IMPORT.sub(r"\1autotune.\2", path.read_text("utf-8")), "utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -57,7 +58,9 @@ def test_one_name_is_added(wheel: Path) -> None:
 
 def test_every_file_of_the_folders_is_in_it(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
-        inside = {name.removeprefix("autotune/carried/") for name in archive.namelist()}
+        inside = {
+            name.removeprefix("autotune/") if (name.split("/")[1] in OTHERS) else name for name in archive.namelist()
+        }
     words = ["git", "ls-files", "autotune", *OTHERS]
     tracked = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     assert len(tracked) > 500
@@ -70,4 +73,19 @@ def test_the_command_runs_from_it(site: Path) -> None:
 
 
 def test_what_an_importer_has_of_these_names_stays_theirs(site: Path) -> None:
-    assert ran(site, "-c", "import autotune.errors, trainer; print(trainer.theirs)") == "True\n"
+    both = "import autotune.extension, trainer, autotune.trainer; print(trainer.theirs, *sys.path[1:2])"
+    assert ran(site, "-c", f"import sys; {both}") == f"True {site}\n"
+
+
+def test_no_file_of_it_imports_them_by_the_names_of_the_checkout(site: Path) -> None:
+    for path in (site / "autotune").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            assert not {name.partition(".")[0] for name in names} & {*OTHERS, "tools", "tests"}, path
+
+
+def test_a_framework_of_another_package_works_with_it(site: Path) -> None:
+    shutil.copytree(ROOT / "tests" / "support" / "made_up_package", site, dirs_exist_ok=True)
+    read = "framework_named('made_up').import_config(Source('rows: 2\\nown: 1\\n', 'run.yaml'), {}, 1, {}).knobs"
+    assert ran(site, "-c", f"from autotune.frameworks import *; print(dict({read}))") == "{'micro_batch_size': 2}\n"
