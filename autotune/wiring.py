@@ -131,8 +131,9 @@ def loop(
 
     def runner(place: int | None, lane: Lane | None = None) -> LocalRunner:
         return runner_for(
-            study.spec, settings, clock, allow_busy=allow_busy, preload=warm, lane=lane, at_once=budget.at_once,
-            grace_s=grace_s, keeper=keeper_for(study, settings, clock, place) if warm else None,
+            study.spec, settings, clock, allow_busy=allow_busy, lane=lane, at_once=budget.at_once, grace_s=grace_s,
+            preload=settings.home.root / "cache" / f"refused-imports-{fingerprint.digest}.json" if warm else None,
+            keeper=keeper_for(study, settings, clock, place) if warm else None,
         )  # fmt: skip
 
     crew = _crew(study.spec, settings, budget, control, runner, spread)
@@ -183,7 +184,8 @@ def lanes_of(spec: StudySpec, at_once: int) -> tuple[Lane, ...]:
     cpus = hardware.by_core(os.sched_getaffinity(0))[: max(1, hardware.usable_cores())]
     gpus = hardware.visible_gpus() if spec.resources.gpus else ()
     numbers, near = [gpu.index for gpu in gpus], [gpu.cpus for gpu in gpus]
-    return lanes(at_once, spec.resources.gpus, cpus, hardware.usable_memory(), spec.memory_limit, numbers, near)
+    memory, threads = hardware.usable_memory(), hardware.threads_of_core()
+    return lanes(at_once, spec.resources.gpus, cpus, memory, spec.memory_limit, numbers, near, threads)
 
 
 def keeper_for(study: Study, settings: Settings, clock: Clock, place: int | None) -> WarmWorkerPool | None:
@@ -218,7 +220,7 @@ def runner_for(
     *,
     allow_busy: bool = False,
     keeper: WarmWorkerPool | None = None,
-    preload: bool = False,
+    preload: Path | None = None,
     lane: Lane | None = None,
     at_once: int = 1,
     grace_s: float | None = None,
@@ -227,11 +229,13 @@ def runner_for(
 
     Args:
         keeper: pool of processes that run several trials; ``None``: each trial has its own process.
-        preload: True to fork trials from a process with all imports done, if the imports are the same.
+        preload: file of refused imports (``Preloads``) of processes with all imports done, from which trials are
+            forked; ``None``: they are not.
         lane: part of the machine for the trials; ``None``: all of it.
         at_once: number of runners.
         grace_s: seconds after a stop within which all processes end; ``None``: the default.
     """
+    memory = hardware.usable_memory() or 0
     return LocalRunner(
         python=spec.python,
         framework=framework_named(spec.framework),
@@ -240,7 +244,7 @@ def runner_for(
         allow_busy=allow_busy,
         graces=Graces() if grace_s is None else Graces().within(grace_s),
         keeper=keeper,
-        preloads=Preloads(most=most_alive((hardware.usable_memory() or 0) // at_once)) if preload else None,
+        preloads=None if preload is None else Preloads(most=most_alive(memory // at_once), refusals=preload),
         lane=lane,
         memory_limit=None if lane is None else lane.memory,
         caches=settings.home.root / "cache",

@@ -171,6 +171,12 @@ def by_core(cpus: Iterable[int], root: Path = Path("/sys/devices/system/cpu")) -
         return tuple(sorted(cpus))
 
 
+def threads_of_core(root: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Counts the CPUs of one core; 1 if unknown."""
+    text = kernel_text(root / "cpu0" / "topology" / "thread_siblings")
+    return max(1, int(text.replace(",", "").strip() or "1", 16).bit_count())
+
+
 def usable_cores(files: Files = HOST) -> int:
     """Counts the cores that this process may keep busy: by affinity, and the control group's quota rounded up."""
     quotas = [q for group in groups(files, "cpu") if (q := _quota(group)) is not None]

@@ -9,7 +9,7 @@ from autotune.errors import UsageError
 from autotune.wording.numbers import format_size
 
 CPUS_VARIABLE = "AUTOTUNE_TRIAL_CPUS"
-"""Environment variable that gives a trial its CPUs, as ``0,1,2``, so that load on others is no disturbance."""
+"""Environment variable that names the CPUs a trial may use, as ``0,1,2``: load on others is no disturbance."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ def lanes(
     memory_limit: int | None,
     numbers: Sequence[int] = (),
     near: Sequence[Sequence[int]] = (),
+    threads: int = 1,
 ) -> tuple[Lane, ...]:
     """Returns equal shares of the machine: ``gpus`` for each trial, neighbouring CPUs on the socket of its first GPU as
     far as there are any, an equal part of the memory.
@@ -53,6 +54,7 @@ def lanes(
         memory_limit: bytes that the study allows each trial; all trials must have them.
         numbers: GPUs that the study holds, in the driver's count.
         near: CPUs on the socket of each of these GPUs.
+        threads: CPUs of one core, neighbours in ``cpus``; no two trials share a core, unless one has none to itself.
 
     Raises:
         UsageError: the machine is too small.
@@ -60,6 +62,7 @@ def lanes(
     each = len(cpus) // at_once
     if each < 1:
         raise UsageError(f"--at-once {at_once}: a trial needs a CPU core of its own, and there are {len(cpus)}")
+    each -= each % threads if each > threads else 0
     if memory is not None and memory_limit is not None and at_once * memory_limit > memory:
         raise UsageError(
             f"--at-once {at_once}: {at_once} trials of {format_size(memory_limit)} (--memory-limit) need more than the "

@@ -260,7 +260,7 @@ class LocalRunner:
     ) -> Job:
         study = assignment.study
         cores = study.spec.resources.cpu_cores if self.lane is None else len(self.lane.cpus)
-        own = {} if self.lane is None else {CPUS_VARIABLE: ",".join(map(str, self.lane.cpus))}
+        cpus = sorted(os.sched_getaffinity(0)) if self.lane is None else self.lane.cpus
         caches = launch.caches(self.caches, os.environ)
         if companion is not None:
             companion = replace(companion, environment={**caches, **companion.environment})
@@ -269,7 +269,7 @@ class LocalRunner:
             environment={
                 **caches,
                 **launch.environment(spec, cores, os.environ, assignment.meeting),
-                **own,
+                CPUS_VARIABLE: ",".join(map(str, cpus)),  # other programs may have the rest of a shared machine
                 **(gpu_choice.environment(gpus) if gpus else {}),
             },
             paths=paths,

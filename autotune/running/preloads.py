@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
+import json
 import os
 import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from autotune.machine.lanes import CPUS_VARIABLE
 from autotune.ports import StopToken
 from autotune.running.launch import child_environment
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.preloaded import Forked, Preload, PreloadError, environment_key
 from autotune.running.process_tree import Child
 from autotune.running.spawn import Spawn, spawn
+from trainer.child.contract import write_atomic
 
 COMMANDS = ("trial", "worker")
 MOST, MANY = 2, 4
@@ -23,6 +29,8 @@ MOST, MANY = 2, 4
 ROOM = 16 << 30
 """Bytes of the machine's memory from which ``MANY`` applies: one process takes 0.5 GiB, 0.7 with vLLM (PSS, measured;
 decision 24)."""
+REMEMBERED_S = 86_400.0
+"""Seconds for which other tuners do not try refused imports again: some are refused by chance."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +52,20 @@ def most_alive(memory: int | None) -> int:
 class Preloads:
     """Replacement for ``spawn.spawn`` that forks from preloaded processes. Used by one thread at a time."""
 
-    def __init__(self, patience: PreloadTimeouts | None = None, most: int = MOST, tries: int = 3) -> None:
-        """Takes ``tries``: preloaded processes that may fail before no more is started."""
+    def __init__(
+        self, patience: PreloadTimeouts | None = None, most: int = MOST, tries: int = 3, refusals: Path | None = None
+    ) -> None:
+        """Takes ``tries``: preloaded processes that may fail before no more is started; and ``refusals``: the file in
+        which tuners of the same software keep which imports cannot be shared."""
         self._patience = patience or PreloadTimeouts()
         self._most = most
         self._left = tries
         self._alive: list[Preload] = []
         """Preloaded processes, the last used one last."""
         self._notes: list[str] = []
-        self._unfit: dict[tuple[object, object], str] = {}
-        """Reasons why imports cannot be shared, by the keys of the process and of its imports."""
+        self._unfit: dict[str, str] = {}
+        """Reasons why imports cannot be shared, by ``kind_of`` them."""
+        self._refusals = refusals
         self._finalizer = weakref.finalize(self, _end_all, self._alive)
 
     def close(self) -> None:
@@ -151,25 +163,37 @@ class Preloads:
         why = str(answer.get("unfit", answer))
         if kind not in self._unfit:
             self._left -= 1
-        if kind is not None:
-            self._unfit[kind] = why
+            if kind:
+                self._remember(kind, why)
         raise PreloadError(f"the imports cannot be shared: {why}")
 
-    def _answered(
-        self, preload: Preload, stop: StopToken | None
-    ) -> tuple[tuple[object, object] | None, Mapping[str, object] | None]:
+    def _remember(self, kind: str, why: str) -> None:
+        self._unfit = {**self._remembered(), kind: why}
+        if self._refusals is not None:
+            with contextlib.suppress(OSError):
+                write_atomic(self._refusals, json.dumps(self._unfit))
+
+    def _remembered(self) -> dict[str, str]:
+        """Returns the reasons why imports cannot be shared, those of other tuners among them."""
+        file = self._refusals
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            if file is not None and time.time() - file.stat().st_mtime < REMEMBERED_S:
+                self._unfit = {**json.loads(file.read_text(encoding="utf-8")), **self._unfit}
+        return self._unfit
+
+    def _answered(self, preload: Preload, stop: StopToken | None) -> tuple[str, Mapping[str, object] | None]:
         """Returns the kind of the imports and the process's answer after them; no answer if the user stops meanwhile.
 
         Refuses at once a kind that was unfit before: imports take long. Raises ``PreloadError``.
         """
-        left, kind = self._patience.ready_s, None
+        left, kind = self._patience.ready_s, ""
         while True:
             answer = preload.answer(self._patience.look_s)
             if answer is not None and "begins" not in answer:
                 return kind, answer
             if answer is not None:
-                kind = preload.key, answer["begins"]
-                if kind in self._unfit:
+                kind = kind_of(preload.key, answer["begins"])
+                if kind in self._remembered():
                     return kind, {"unfit": self._unfit[kind]}
                 continue
             if stop is not None and stop.level >= 2:
@@ -222,6 +246,13 @@ class Preloads:
 def preload_tag(tag: str) -> str:
     """Returns the tag of the preloaded process for trials with tags like ``tag``; a sweep of the study finds it too."""
     return f"{tag.rsplit(':', 2)[0]}:preload"
+
+
+def kind_of(process: tuple[Any, ...], imports: object) -> str:
+    """Returns a short name of a process's imports, by its ``environment_key``, that is the same in every place."""
+    *program, variables = process
+    own = [pair for pair in variables if pair[0] not in (CPUS_VARIABLE, "CUDA_VISIBLE_DEVICES")]
+    return hashlib.sha256(repr((program, own, imports)).encode()).hexdigest()[:16]
 
 
 def _end_all(alive: list[Preload]) -> None:

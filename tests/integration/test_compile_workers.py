@@ -1,4 +1,4 @@
-"""What torch's compiler leaves running in a process that is kept for further trials."""
+"""What a process that is kept for further trials ends, and sets again, of torch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,28 @@ for _ in range(2):  # it starts them again on demand
 """
 
 
-def test_a_kept_process_ends_the_compilers_processes() -> None:
-    answer = subprocess.run([training_python(), "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=False)
+PRODUCTS = """
+import os, sys, types, torch
+from trainer.child.frameworks.trl import kept
+
+trial = types.SimpleNamespace(kept={})
+module = sys.modules[kept.MODULE] = types.ModuleType(kept.MODULE)
+for precision in "highest", "highest", "medium":
+    os.environ["VLLM_FLOAT32_MATMUL_PRECISION"] = precision
+    module.LLM = lambda model: torch.set_float32_matmul_precision(precision) or "an engine"
+    kept.hand_on(trial)
+    torch.set_float32_matmul_precision("high")  # this trial's TF32, set before its engine is there
+    module.LLM(model="m")
+    print(torch.get_float32_matmul_precision())
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "lines"),
+    [(SCRIPT, ["True", "0", "True", "0"]), (PRODUCTS, ["highest", "highest", "medium"])],
+    ids=["compilers-processes", "precision-of-products"],
+)
+def test_a_kept_process_is_as_a_fresh_one(script: str, lines: list[str]) -> None:
+    answer = subprocess.run([training_python(), "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.split() == ["True", "0", "True", "0"]
+    assert answer.stdout.split() == lines

@@ -7,6 +7,7 @@ before and after each cycle shows whether the machine changed its speed; that is
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -24,7 +25,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 CPUS_VARIABLE = "AUTOTUNE_TRIAL_CPUS"
-"""CPUs of this trial, as ``0,1,2``, if other trials run on the rest."""
+"""CPUs that this trial may use, as ``0,1,2``."""
 
 
 class MachineCpu(NamedTuple):
@@ -38,7 +39,7 @@ class MachineCpu(NamedTuple):
 
 
 def machine_cpu(path: Path = Path("/proc/stat")) -> Optional[MachineCpu]:
-    """Returns the CPU use of the trial's own CPUs, by default of all CPUs; ``None`` if unknown."""
+    """Returns the CPU use of the CPUs that the trial may use, by default of all; ``None`` if unknown."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
@@ -50,6 +51,19 @@ def machine_cpu(path: Path = Path("/proc/stat")) -> Optional[MachineCpu]:
     busy, cpus = sum(sum(fields[:3]) for fields in used) / TICKS, len(counted or every)
     stolen = sum(fields[7] for fields in used if len(fields) > 7) / TICKS
     return MachineCpu(busy, stolen, cpus) if cpus and busy > 0 else None
+
+
+def throttled(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int:
+    """Returns how often a quota of CPU time has stopped this process's control groups, of either version."""
+    count = 0
+    with contextlib.suppress(OSError):
+        for _, names, path in (line.split(":", 2) for line in own.read_text().splitlines()):
+            place = root / names / path[1:]
+            for group in (place, *place.parents) if not names or "cpu" in names.split(",") else ():
+                with contextlib.suppress(OSError, ValueError):  # no such group here, or none with a quota
+                    words = (group / "cpu.stat").read_text().split()
+                    count += int(words[words.index("nr_throttled") + 1])
+    return count
 
 
 @dataclass(frozen=True)
@@ -195,13 +209,14 @@ class ClockGuard:
         self._served = TreeUse()
         self._before: Optional[float] = None
         self._machine: Optional[MachineCpu] = None
+        self._throttled = 0
         self._own = TreeUse()
         self._started = 0.0
 
     def before(self, timed: bool = True) -> None:
         """Starts a cycle; with ``timed`` false (warm-up), only CPU seconds are counted."""
         self._before = self._kernel.product() if timed else None
-        self._machine = machine_cpu()
+        self._machine, self._throttled = machine_cpu(), throttled()
         self._own, self._served = tree_use(), self._server_use()
         self._started = time.perf_counter()
 
@@ -220,7 +235,8 @@ class ClockGuard:
         waited = of_all(use.waited_since(self._own) + (server.waited_since(self._served) if server.waits else 0.0))
         if self._before is None:
             return GuardReading(own)
-        known = now is not None and self._machine is not None
+        # Where a quota stopped the trial, its threads waited for that, and what others took is not known.
+        known = now is not None and self._machine is not None and throttled() == self._throttled
         taken = taken_share(self._machine, now, whole, waited, seconds) if known else None  # type: ignore[arg-type]
         product = self._kernel.product()
         return GuardReading(own, abs(product / self._before - 1.0), taken, (self._before + product) / 2)

@@ -262,10 +262,10 @@ def _lost(report: RunReport) -> RunReport:
 
 def _lane(share: Share) -> Lane:
     """Returns the lane of a share: all visible GPUs, since the cluster chose them; memory is split between places."""
-    cpus = sorted(os.sched_getaffinity(0))[: max(1, hardware.usable_cores())]
+    cpus = hardware.by_core(os.sched_getaffinity(0))[: max(1, hardware.usable_cores())]
     count = min(share.count, len(cpus))  # where there are fewer cores than places, some share one
     memory = None if share.count == 1 else (hardware.usable_memory() or 0) // share.count or None
-    found = lanes(count, share.gpus, cpus, None, None)[share.index % count]
+    found = lanes(count, share.gpus, cpus, None, None, threads=hardware.threads_of_core())[share.index % count]
     return replace(found, index=share.place, gpus=tuple(range(share.gpus)), memory=memory)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import UsageError
-from autotune.machine.hardware import by_core
+from autotune.machine.hardware import by_core, threads_of_core
 from autotune.machine.lanes import CPUS_VARIABLE, lanes
 from tests.support.factories import GIB
 from trainer.child import guard
@@ -24,18 +24,26 @@ def test_every_gpu_and_cpu_belongs_to_one_lane() -> None:
     assert found[1].name == "GPUs 2-3"
 
 
-def test_lanes_share_no_core_and_keep_to_a_socket(tmp_path: Path) -> None:
-    """Threads numbered as on usual nodes: 0-55 on the first socket, 56-111 on the second, then their siblings."""
-    for cpu in range(224):
+@pytest.mark.parametrize(("socket", "cores"), [(56, 14), (50, 12), (52, 13)])
+def test_lanes_share_no_core_and_keep_to_a_socket(tmp_path: Path, socket: int, cores: int) -> None:
+    """Threads numbered as on usual nodes: first those of the first socket, those of the second, then their siblings."""
+    both = 2 * socket
+    for cpu in range(2 * both):
         topology = tmp_path / f"cpu{cpu}" / "topology"
         topology.mkdir(parents=True)
-        (topology / "physical_package_id").write_text(f"{cpu % 112 // 56}\n")
-        (topology / "core_id").write_text(f"{cpu % 56}\n")
-    found = lanes(8, 1, by_core(range(224), tmp_path), None, None)
-    cores = [{cpu % 112 for cpu in lane.cpus} for lane in found]
-    assert [len(each) for each in cores] == [14] * 8, "both threads of each core"
-    assert len(set.union(*cores)) == 112
-    assert [{core // 56 for core in each} for each in cores] == [{0}] * 4 + [{1}] * 4
+        (topology / "physical_package_id").write_text(f"{cpu % both // socket}\n")
+        (topology / "core_id").write_text(f"{cpu % socket}\n")
+        mask = f"{1 << cpu | 1 << (cpu + both) % (2 * both):056x}"
+        (topology / "thread_siblings").write_text(",".join(mask[at : at + 8] for at in range(0, 56, 8)) + "\n")
+    threads = threads_of_core(tmp_path)
+    near = [tuple(cpu for cpu in range(2 * both) if cpu % both // socket == gpu // 4) for gpu in range(8)]
+    found = lanes(8, 1, by_core(range(2 * both), tmp_path), None, None, near=near, threads=threads)
+    own = [{cpu % both for cpu in lane.cpus} for lane in found]
+    assert [len(each) for each in own] == [cores] * 8
+    assert [len(lane.cpus) for lane in found] == [threads * cores] * 8, "both threads of each core"
+    assert len(set.union(*own)) == 8 * cores
+    assert [{core // socket for core in each} for each in own] == [{0}] * 4 + [{1}] * 4
+    assert threads_of_core(tmp_path / "none") == 1
     assert by_core((3, 1), tmp_path / "none") == (1, 3)
 
 

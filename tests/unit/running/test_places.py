@@ -66,3 +66,13 @@ def test_trials_side_by_side_have_cpus_and_processes_of_their_own(tmp_path: Path
     ]
     assert os.sched_getaffinity(0) == set(CPUS), "the tuner itself keeps all of them"
     assert crew.close() == ()
+
+
+def test_a_trial_alone_is_told_which_cpus_of_a_shared_machine_it_may_use(tmp_path: Path) -> None:
+    watcher = Looking()
+    try:
+        os.sched_setaffinity(0, CPUS[:1])
+        local_runner("places").run(assignment(tmp_path / "0", {"sleep": 0.3}), watcher, FakeStop())
+    finally:
+        os.sched_setaffinity(0, CPUS)
+    assert list(watcher.seen.values()) == [{((CPUS[0],), str(CPUS[0]))}]

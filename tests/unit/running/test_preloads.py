@@ -188,6 +188,25 @@ def test_imports_that_cannot_be_shared_are_not_tried_again_and_others_are(bench:
     assert isinstance(elsewhere, Forked), "another environment is another kind"
 
 
+@pytest.mark.parametrize("broken", ["", "[1]", "{"])
+def test_another_tuner_of_the_same_software_does_not_try_refused_imports_again(bench: Bench, broken: str) -> None:
+    file = bench.folder / "cache" / "refused.json"
+    given = {"patience": bench.preloads._patience, "refusals": file}
+    bench.preloads = Preloads(**given)
+    bench.run({"CUDA_VISIBLE_DEVICES": "GPU-1"}, ahead="raise")
+    bench.preloads = Preloads(**given, tries=1)
+    child, _, _ = bench.run({"CUDA_VISIBLE_DEVICES": "GPU-2"})  # these imports would not fail
+    assert isinstance(child, subprocess.Popen)
+    assert "no module named vllm" in bench.preloads.take_notes()[0]
+    file.write_text(broken or file.read_text())
+    if not broken:
+        os.utime(file, (0, 0))
+    bench.preloads = Preloads(**given)
+    again, _, _ = bench.run({"CUDA_VISIBLE_DEVICES": "GPU-2"})
+    assert isinstance(again, Forked), "long ago, or not readable"
+    bench.preloads.close()
+
+
 @pytest.mark.parametrize(("gpu", "imports"), [("0", 1), ("", 2)])
 def test_on_a_gpu_a_refusal_ends_no_other_process(bench: Bench, gpu: str, imports: int) -> None:
     """Without one the started trial's memory is what is short: nothing may share its pages."""

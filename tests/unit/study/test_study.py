@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.domain import (
@@ -12,6 +14,7 @@ from autotune.domain import (
     Phase,
     Pool,
     StudySpec,
+    StudyStatus,
     Trial,
     TrialKind,
     TrialState,
@@ -221,6 +224,26 @@ def test_a_killed_study_goes_on_as_if_it_had_not_been(eight: House, trial: int, 
     assert all(t.state.is_finished for t in result.trials)
     assert killed.store.trial(killed.study.id, trial).attempt == 2
     assert killed.store.spent(killed.study.id)[0] > spent
+
+
+class Sweeping(SimulatedRunner):
+    """Leaves the studies whose processes it is to end in ``swept``."""
+
+    def sweep(self, study_id: int) -> tuple[int, ...]:
+        self.swept = [*getattr(self, "swept", []), study_id]
+        return (study_id,)
+
+
+def test_what_dead_tuners_of_other_studies_left_is_ended_as_well() -> None:
+    """It may hold the GPU. A study that is being run keeps its processes."""
+    house = House()
+    dead, alive, done = (house.store.create_study(replace(house.spec, name=n), 0.0).id for n in ("a", "b", "c"))
+    house.store.set_status(done, StudyStatus.DONE)
+    runner = Sweeping(house.clock)
+    with house.store.lock(alive):
+        house.run(Budget(max_trials=1), runner=runner)
+    assert runner.swept == [house.study.id, dead]
+    assert sum(e.kind == "swept" for e in house.observer.events) == 2
 
 
 def test_the_budget_counts_over_both_runs() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import functools
 import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -168,6 +170,33 @@ def test_what_a_thread_waited_before_it_was_first_seen_counts() -> None:
     before, after = TreeUse(waits={1: 5.0}), TreeUse(waits={1: 5.5, 2: 0.25})
     assert after.waited_since(before) == pytest.approx(0.75)
     assert TreeUse().waited_since(before) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("own", "stat", "stops"),
+    [
+        ("0::/\n", "cpu.stat", 7),
+        ("0::/pod/one\n", "pod/one/cpu.stat", 7),
+        ("0::/pod/one\n", "pod/cpu.stat", 7),
+        ("4:memory:/\n3:cpu,cpuacct:/pod\n", "cpu,cpuacct/pod/cpu.stat", 7),
+        ("4:memory:/pod\n", "memory/pod/cpu.stat", 0),
+    ],
+)
+def test_a_cycle_that_a_quota_stopped_does_not_say_what_others_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, stat: str, stops: int
+) -> None:
+    (tmp_path / "own").write_text(own)
+    file = tmp_path / stat
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("usage_usec 5\nnr_periods 9\nnr_throttled 7\nthrottled_usec 3\n")
+    monkeypatch.setattr(guard, "throttled", functools.partial(guard.throttled, tmp_path / "own", tmp_path))
+    assert guard.throttled() == stops
+    clock = ClockGuard(Kernel(*[1.0] * 4))
+    clock.before()
+    assert clock.after().outside_cpu is not None
+    clock.before()
+    file.write_text("nr_throttled 8\n")
+    assert (clock.after().outside_cpu is None) is bool(stops)
 
 
 def test_the_machine_and_the_tree_count_the_same_kind_of_seconds() -> None:
