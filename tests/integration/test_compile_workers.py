@@ -1,4 +1,4 @@
-"""What a process that is kept for further trials ends, and sets again, of torch."""
+"""What a process that is kept for further trials ends, and sets again, of torch; where batching leaves its error."""
 
 from __future__ import annotations
 
@@ -45,14 +45,26 @@ for precision in "highest", "highest", "medium":
     module.LLM(model="m")
     print(torch.get_float32_matmul_precision())
 """
+ENDED = """
+from types import SimpleNamespace as Of
+from trainer.child.frameworks.trl.drive import _ended_by
+
+error = MemoryError()
+for manager in Of(fatal_error=error), Of(background_thread_status=Of(fatal_error=error)):
+    print(_ended_by(manager, {}, 1) is error)
+"""
 
 
 @pytest.mark.parametrize(
     ("script", "lines"),
-    [(SCRIPT, ["True", "0", "True", "0"]), (PRODUCTS, ["highest", "highest", "medium"])],
-    ids=["compilers-processes", "precision-of-products"],
+    [
+        (SCRIPT, ["True", "0", "True", "0"]),
+        (PRODUCTS, ["highest", "highest", "medium"]),
+        (ENDED, ["True", "True"]),
+    ],
+    ids=["compilers-processes", "precision-of-products", "error-of-a-batch"],
 )
-def test_a_kept_process_is_as_a_fresh_one(script: str, lines: list[str]) -> None:
+def test_what_only_a_gpu_reaches_does_as_is_said(script: str, lines: list[str]) -> None:
     answer = subprocess.run([training_python(), "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.split() == lines

@@ -26,21 +26,36 @@ FILES = {
         *("vllm/entrypoints/openai/cli_args.py", "vllm/entrypoints/launchers/cli_args.py"),
     ),
     "deepspeed": ("deepspeed/runtime/zero/stage3.py", "deepspeed/runtime/zero/stage_1_and_2.py"),
+    "transformers": (
+        *("transformers/trainer.py", "transformers/training_args.py"),
+        *(f"transformers/generation/continuous_batching/{name}.py" for name in ("continuous_api", "requests")),
+    ),
+    "nvidia_ml_py": ("pynvml.py",),
+    "trl": ("trl/import_utils.py",),
 }
 CLASSES = frozenset(
     {
         *("Event", "Stream", "Worker", "GPUModelRunner", "Scheduler", "KVCacheManager", "EngineArgs", "LLM"),
         *("CompilationConfig", "SpeculativeConfig", "FrontendArgs", "BaseFrontendArgs"),
-        *("DeepSpeedZeroOptimizer_Stage3", "DeepSpeedZeroOptimizer"),
+        *("DeepSpeedZeroOptimizer_Stage3", "DeepSpeedZeroOptimizer", "Trainer", "GenerationOutput"),
+        *("ContinuousBatchingManager", "ContinuousMixin", "BackgroundThreadStatus"),
     }
 )
-ATTRIBUTES = frozenset({"Scheduler", "Worker", "DeepSpeedZeroOptimizer_Stage3", "DeepSpeedZeroOptimizer"})
+ATTRIBUTES = frozenset(
+    {
+        *("Scheduler", "Worker", "DeepSpeedZeroOptimizer_Stage3", "DeepSpeedZeroOptimizer"),
+        *("ContinuousBatchingManager", "BackgroundThreadStatus"),
+    }
+)
 """Classes whose instances' own attributes are told as well."""
 
 
 def names(path: Path) -> Iterator[str]:
-    """``NAME(ARGUMENTS)`` of functions and methods, ``NAME`` of fields, attributes and whatever else a module has."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    """``NAME(ARGUMENTS)`` of functions and methods, ``NAME`` of fields, attributes and whatever else a module has; the
+    newest vLLM that it accepts."""
+    text = path.read_text(encoding="utf-8")
+    yield from re.findall(r'_vllm_base_version <= Version\("([\d.]+)"\)', text)
+    for node in ast.parse(text).body:
         if isinstance(node, ast.ClassDef) and node.name in CLASSES:
             yield node.name
             for inner in node.body:
@@ -49,10 +64,12 @@ def names(path: Path) -> Iterator[str]:
                 elif isinstance(inner, ast.AnnAssign):
                     yield f"{node.name}.{ast.unparse(inner.target)}"
             if node.name in ATTRIBUTES:
-                own = re.findall(r"^\s+self\.(\w+) = ", ast.unparse(node), re.MULTILINE)
+                own = re.findall(r"^\s+self\.(\w+)(?:: .+)? = ", ast.unparse(node), re.MULTILINE)
                 yield from (f"{node.name}.{name}" for name in own)
         elif isinstance(node, ast.FunctionDef):
             yield f"{node.name}({arguments(node)})"
+        elif isinstance(node, ast.Assign):  # constants, and what is the same under another name
+            yield from (each.id for each in node.targets if isinstance(each, ast.Name) and each.id.startswith("nvml"))
         elif isinstance(node, ast.ImportFrom):
             yield from (alias.asname or alias.name for alias in node.names)
 
@@ -81,7 +98,7 @@ def of(site: Path) -> dict[str, dict[str, list[str]]]:
             file: sorted(set(names(site / file))) for file in files if (site / file).is_file()
         }
         for package, files in FILES.items()
-        if (site / package).is_dir()
+        if (site / files[0]).is_file()
     }
 
 

@@ -1,4 +1,5 @@
-"""Names of torch, vLLM and DeepSpeed that only a GPU asks for exist in the lowest and the highest supported version."""
+"""Names that only a GPU asks of torch, vLLM, DeepSpeed, transformers and NVML's binding exist in the lowest and the
+highest supported version."""
 
 from __future__ import annotations
 
@@ -6,12 +7,15 @@ import ast
 import inspect
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
+from autotune.machine import nvml
 from search_spaces.configuration import KnobValue
 from tests.support import source_names, standin_cuda
 from tests.support.trl_keys import EVERY
@@ -19,16 +23,29 @@ from trainer.child import gpu_opened
 from trainer.child.frameworks.trl import engine
 from trainer.frameworks.trl import server
 
-CHILD = Path(gpu_opened.__file__).parent
+ROOT = Path(__file__).resolve().parents[3]
+CHILD, MACHINE = Path(gpu_opened.__file__).parent, Path(nvml.__file__).parent
 TABLE: Mapping[str, Mapping[str, list[str]]] = json.loads(source_names.TABLE.read_text())
-TORCH, VLLM = (sorted(name for name in TABLE if name.startswith(package)) for package in ("torch ", "vllm "))
-DEEPSPEED = [name for name in TABLE if name.startswith("deepspeed ")]
+TORCH, VLLM, DEEPSPEED, TRANSFORMERS, NVML, TRL = (
+    [name for name in TABLE if name.startswith(f"{package} ")]
+    for package in ("torch", "vllm", "deepspeed", "transformers", "nvidia_ml_py", "trl")
+)
 RUN = {  # class -> what is called or read of it
     "LLM": ("wake_up(tags)", "reset_prefix_cache()", "generate()", "sleep(level)"),
     "Worker": ("reload_weights(weights_iterator)", "model_runner"),
     "GPUModelRunner": ("get_model()", "reload_weights(weights_iterator)"),
     "Scheduler": ("schedule()", "_preempt_request(request, timestamp)", "kv_cache_manager"),
     "KVCacheManager": ("usage",),
+}
+BATCHES = {
+    "ContinuousMixin": ("generate_batch(inputs, generation_config=)",),
+    "ContinuousBatchingManager": (
+        *("add_requests(inputs, max_new_tokens=)", "_use_prefix_sharing"),
+        "add_request(input_ids, request_id=, max_new_tokens=, eos_token_id=)",
+    ),
+    "GenerationOutput": ("error",),
+    "Trainer": ("_clip_grad_norm(model)",),
+    "": ("is_torch_bf16_gpu_available",),
 }
 STAGES = {
     "DeepSpeedZeroOptimizer_Stage3": (
@@ -74,16 +91,41 @@ def missing(names: Mapping[str, inspect.Signature | None], place: str, wanted: s
     return ""
 
 
-def of_torch_cuda() -> Iterator[tuple[str, str]]:
-    """(file, ``NAME(ARGUMENTS)``) of everything that the child takes from ``torch.cuda`` or ``torch.backends.cuda``."""
-    for path in sorted(CHILD.rglob("*.py")):
+def called(folder: Path, name: str) -> Iterator[tuple[str, str]]:
+    """(file, ``NAME(ARGUMENTS)``) of every call in ``folder`` whose function matches ``name``, or of a ``partial``."""
+    for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            match = re.fullmatch(r".*\b_?(?:cuda|CUDA)\.(\w+)", called)
-            if match and "ctypes" not in called:
-                assert isinstance(node, ast.Call)
-                words = ["0" for _ in node.args] + [f"{each.arg}=" for each in node.keywords if each.arg]
+            if not isinstance(node, ast.Call):
+                continue
+            function, given = node.func, node.args
+            if ast.unparse(function) == "partial":
+                function, given = node.args[0], node.args[1:]
+            match = re.fullmatch(name, ast.unparse(function))
+            if match and "ctypes" not in ast.unparse(function):
+                words = ["0" for _ in given] + [f"{each.arg}=" for each in node.keywords if each.arg]
                 yield path.name, f"{match[1]}({', '.join(words)})"
+
+
+def of_torch_cuda() -> Iterator[tuple[str, str]]:
+    """Everything that the child calls of ``torch.cuda`` or ``torch.backends.cuda``."""
+    return called(CHILD, r".*\b_?(?:cuda|CUDA)\.(\w+)")
+
+
+@pytest.mark.parametrize("version", NVML)
+def test_what_is_taken_from_the_binding_of_nvml_is_there(version: str) -> None:
+    names, used = known(version), sorted(set(called(MACHINE, r".*\bnvml\.(nvml\w+)")))
+    assert len(used) > 20
+    assert {text: why for _, text in used if (why := missing(names, "", text))} == {}
+    read = re.findall(r"\bnvml\.(nvml\w+)", (MACHINE / "nvml.py").read_text())
+    assert set(read) <= set(names)
+
+
+@pytest.mark.parametrize("version", TRANSFORMERS)
+def test_what_continuous_batching_and_the_trainer_are_asked_is_there(version: str) -> None:
+    names = known(version)
+    assert [why for place, wanted in BATCHES.items() for each in wanted if (why := missing(names, place, each))] == []
+    places = ("ContinuousBatchingManager.fatal_error", "BackgroundThreadStatus.fatal_error")
+    assert len(set(places) & set(names)) == 1, "the error that ended the engine's thread"
 
 
 @pytest.mark.parametrize("version", TORCH)
@@ -163,10 +205,19 @@ def test_what_priming_takes_from_zero_is_there(version: str) -> None:
     assert [why for place, wanted in STAGES.items() for each in wanted if (why := missing(names, place, each))] == []
 
 
-def test_the_table_holds_the_ends_of_the_window() -> None:
+def test_the_table_holds_the_ends_of_the_windows() -> None:
     versions = [tuple(map(int, name.split()[1].split(".")[:2])) for name in VLLM]
     low, high = engine.SUPPORTED
     assert (versions[0], versions[-1]) == (low, (high[0], high[1] - 1))
+    assert VLLM[-1].split()[1] in TABLE[TRL[-1]]["trl/import_utils.py"], "the newest vLLM that TRL accepts"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needs = map(Requirement, [*project["dependencies"], *project["optional-dependencies"]["trl"]])
+    takes = {need.name: need.specifier for need in needs}
+    for table, name in ((TRANSFORMERS, "transformers"), (NVML, "nvidia-ml-py")):
+        assert all(each.split()[1] in takes[name] for each in table)
+    locks = "".join((ROOT / "requirements" / f"{name}.txt").read_text() for name in ("train-gpu", "dev"))
+    for name in (TORCH[-1], VLLM[-1], DEEPSPEED[-1], TRANSFORMERS[-1], NVML[-1], TRL[-1]):
+        assert f"{name.replace('_', '-').replace(' ', '==')}" in locks, "python -m tests.support.source_names"
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,8 @@ def _order(manager: Any, inputs: Sequence[Any]) -> List[int]:
 
 def _ended_by(manager: Any, outputs: Mapping[str, Any], rows: int) -> Optional[BaseException]:
     """Returns the error that left rows unfinished, or ``None`` if all are whole."""
-    fatal = getattr(getattr(manager, "background_thread_status", None), "fatal_error", None)
+    places = manager, getattr(manager, "background_thread_status", None)  # before transformers 5.17, and since
+    fatal = next((error for error in (getattr(place, "fatal_error", None) for place in places) if error), None)
     if isinstance(fatal, BaseException):
         return fatal
     said = [str(output.error) for output in outputs.values() if output.error is not None]
