@@ -237,18 +237,11 @@ def runner_for(
     """
     memory = hardware.usable_memory() or 0
     return LocalRunner(
-        python=spec.python,
-        framework=framework_named(spec.framework),
-        home=home_tag(settings.home.root),
-        clock=clock,
-        allow_busy=allow_busy,
-        graces=Graces() if grace_s is None else Graces().within(grace_s),
-        keeper=keeper,
+        python=spec.python, framework=framework_named(spec.framework), home=home_tag(settings.home.root), clock=clock,
+        allow_busy=allow_busy, graces=Graces() if grace_s is None else Graces().within(grace_s), keeper=keeper,
         preloads=None if preload is None else Preloads(most=most_alive(memory // at_once), refusals=preload),
-        lane=lane,
-        memory_limit=None if lane is None else lane.memory,
-        caches=settings.home.root / "cache",
-    )
+        lane=lane, memory_limit=None if lane is None else lane.memory, caches=settings.home.root / "cache",
+    )  # fmt: skip
 
 
 def end_processes(settings: Settings, study_id: int) -> None:

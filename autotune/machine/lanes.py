@@ -43,8 +43,7 @@ def lanes(
     near: Sequence[Sequence[int]] = (),
     threads: int = 1,
 ) -> tuple[Lane, ...]:
-    """Returns equal shares of the machine: ``gpus`` for each trial, neighbouring CPUs on the socket of its first GPU as
-    far as there are any, an equal part of the memory.
+    """Returns equal shares of the machine: GPUs, neighbouring CPUs beside the first of them if there are any, memory.
 
     Args:
         at_once: number of trials.
@@ -68,23 +67,15 @@ def lanes(
             f"--at-once {at_once}: {at_once} trials of {format_size(memory_limit)} (--memory-limit) need more than the "
             f"{format_size(memory)} there are"
         )
-    share = None if memory is None else memory // at_once
-    sets: list[list[int]] = []
-    free = list(cpus)
+    share = memory_limit if memory is None or memory_limit is not None else memory // at_once
+    free, found = list(cpus), list[Lane]()
     for place in range(at_once):
-        wanted = frozenset(near[place * gpus] if near and gpus else ())
-        sets.append(sorted(free, key=lambda cpu: cpu not in wanted)[:each])
-        free = [cpu for cpu in free if cpu not in sets[-1]]
-    return tuple(
-        Lane(
-            index=place,
-            gpus=tuple(range(place * gpus, (place + 1) * gpus)),
-            cpus=tuple(sorted(sets[place])),
-            memory=share if memory_limit is None else memory_limit,
-            numbers=tuple(numbers[place * gpus : (place + 1) * gpus]),
-        )
-        for place in range(at_once)
-    )
+        own = range(place * gpus, (place + 1) * gpus)
+        beside = frozenset(near[own.start] if near and gpus else ())
+        nearest = sorted(free, key=lambda cpu: cpu not in beside)[:each]
+        free = [cpu for cpu in free if cpu not in nearest]
+        found.append(Lane(place, tuple(own), tuple(sorted(nearest)), share, tuple(numbers[own.start : own.stop])))
+    return tuple(found)
 
 
 def _with_numbers(what: str, numbers: Sequence[int]) -> str:

@@ -181,8 +181,7 @@ class LocalRunner:
             return RunReport(Outcome(reason=FailureReason.ILLEGAL, message=str(error)), seconds=0.0)
         away = self.inputs.wait(spec, self.clock, watcher, stop, assignment.deadline_s)
         if away is not None:
-            waited = self.clock.monotonic() - began
-            return RunReport(Outcome(reason=FailureReason.INFRA, message=away), seconds=waited, absent=True)
+            return RunReport(Outcome(FailureReason.INFRA, message=away), self.clock.monotonic() - began, absent=True)
         left = assignment.deadline_s - (self.clock.monotonic() - began)
         ending = self._attempt(replace(assignment, deadline_s=left), spec, paths, watcher, stop)
         self.pool.quarantine(ending.gpu_faults)
@@ -193,15 +192,10 @@ class LocalRunner:
             text = f"{away} ({outcome.sentence()})" if outcome.reason is not FailureReason.INFRA else away
             outcome = replace(outcome, reason=FailureReason.INFRA, pool=None, message=text, suggestion="")
         return RunReport(
-            outcome=outcome,
-            absent=away is not None,
-            seconds=self.clock.monotonic() - began,
-            host_peak=ending.host_peak,
-            bad_lines=ending.bad_lines,
-            quarantined=ending.quarantined,
-            gpu_faults=tuple(dict.fromkeys(map(str, ending.gpu_faults))),
-            compiled=ending.compiled,
-        )
+            outcome=outcome, absent=away is not None, seconds=self.clock.monotonic() - began,
+            host_peak=ending.host_peak, bad_lines=ending.bad_lines, quarantined=ending.quarantined,
+            gpu_faults=tuple(dict.fromkeys(map(str, ending.gpu_faults))), compiled=ending.compiled,
+        )  # fmt: skip
 
     def _attempt(
         self, assignment: Assignment, spec: TrialSpec, paths: RunPaths, watcher: Watcher, stop: StopToken
@@ -272,14 +266,10 @@ class LocalRunner:
                 CPUS_VARIABLE: ",".join(map(str, cpus)),  # other programs may have the rest of a shared machine
                 **(gpu_choice.environment(gpus) if gpus else {}),
             },
-            paths=paths,
-            tag=self._tag(assignment),
-            deadline_s=max(0.0, assignment.deadline_s - spent),
+            paths=paths, tag=self._tag(assignment), deadline_s=max(0.0, assignment.deadline_s - spent),
             memory_limit=study.spec.memory_limit if self.memory_limit is None else self.memory_limit,
-            guard=self._guard(study),
-            companion=companion,
-            gpus=tuple(gpu.uuid for gpu in gpus),
-        )
+            guard=self._guard(study), companion=companion, gpus=tuple(gpu.uuid for gpu in gpus),
+        )  # fmt: skip
 
     def _supervise(
         self, job: Job, assignment: Assignment, spec: TrialSpec, watcher: Watcher, stop: StopToken
@@ -326,14 +316,10 @@ class LocalRunner:
     def _guard(self, study: Study) -> GpuUseGuard:
         if study.spec.resources.gpus == 0:
             return GpuUseGuard()
-        ours = hardware.driver_process_ids_are_ours()
         return GpuGuard(
-            lambda: self._trial_gpus(study),
-            latest=lambda: self._trial_gpus_soon(study),
-            pids_are_ours=ours,
-            allow_busy=self.allow_busy,
-            computes=hardware.has_gpu_open,
-        )
+            lambda: self._trial_gpus(study), latest=lambda: self._trial_gpus_soon(study), allow_busy=self.allow_busy,
+            pids_are_ours=hardware.driver_process_ids_are_ours(), computes=hardware.has_gpu_open,
+        )  # fmt: skip
 
     def close(self) -> tuple[int, ...]:
         left = self._end_worker()

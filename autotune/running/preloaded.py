@@ -48,14 +48,10 @@ class Preload:
         self._channel = ours
         try:
             self.process = subprocess.Popen(
-                (python, start, "preload", "--directory", directory),
-                cwd="/",
-                env={**environment, TAG_VARIABLE: tag.ljust(TAG_ROOM, ".")},
-                stdin=theirs.fileno(),
-                stdout=self._errors,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+                (python, start, "preload", "--directory", directory), cwd="/", start_new_session=True,
+                env={**environment, TAG_VARIABLE: tag.ljust(TAG_ROOM, ".")}, stdin=theirs.fileno(),
+                stdout=self._errors, stderr=subprocess.STDOUT,
+            )  # fmt: skip
         except OSError:
             ours.close()
             self._errors.close()

@@ -29,8 +29,6 @@ MOST, MANY = 2, 4
 ROOM = 16 << 30
 """Bytes of the machine's memory from which ``MANY`` applies: one process takes 0.5 GiB, 0.7 with vLLM (PSS, measured;
 decision 24)."""
-REMEMBERED_S = 86_400.0
-"""Seconds for which other tuners do not try refused imports again: some are refused by chance."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +61,9 @@ class Preloads:
         self._alive: list[Preload] = []
         """Preloaded processes, the last used one last."""
         self._notes: list[str] = []
-        self._unfit: dict[str, str] = {}
-        """Reasons why imports cannot be shared, by ``kind_of`` them."""
         self._refusals = refusals
+        self._unfit = {} if refusals is None else _refused(refusals)
+        """Reasons why imports cannot be shared, by ``kind_of`` them."""
         self._finalizer = weakref.finalize(self, _end_all, self._alive)
 
     def close(self) -> None:
@@ -161,25 +159,13 @@ class Preloads:
         if answer is None:
             return None
         why = str(answer.get("unfit", answer))
-        if kind not in self._unfit:
+        if kind not in self._unfit or not kind:
             self._left -= 1
-            if kind:
-                self._remember(kind, why)
-        raise PreloadError(f"the imports cannot be shared: {why}")
-
-    def _remember(self, kind: str, why: str) -> None:
-        self._unfit = {**self._remembered(), kind: why}
-        if self._refusals is not None:
+            self._unfit[kind] = why
             with contextlib.suppress(OSError):
-                write_atomic(self._refusals, json.dumps(self._unfit))
-
-    def _remembered(self) -> dict[str, str]:
-        """Returns the reasons why imports cannot be shared, those of other tuners among them."""
-        file = self._refusals
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            if file is not None and time.time() - file.stat().st_mtime < REMEMBERED_S:
-                self._unfit = {**json.loads(file.read_text(encoding="utf-8")), **self._unfit}
-        return self._unfit
+                if self._refusals is not None:
+                    write_atomic(self._refusals, json.dumps(self._unfit))
+        raise PreloadError(f"the imports cannot be shared: {why}")
 
     def _answered(self, preload: Preload, stop: StopToken | None) -> tuple[str, Mapping[str, object] | None]:
         """Returns the kind of the imports and the process's answer after them; no answer if the user stops meanwhile.
@@ -193,7 +179,7 @@ class Preloads:
                 return kind, answer
             if answer is not None:
                 kind = kind_of(preload.key, answer["begins"])
-                if kind in self._remembered():
+                if kind in self._unfit:
                     return kind, {"unfit": self._unfit[kind]}
                 continue
             if stop is not None and stop.level >= 2:
@@ -253,6 +239,14 @@ def kind_of(process: tuple[Any, ...], imports: object) -> str:
     *program, variables = process
     own = [pair for pair in variables if pair[0] not in (CPUS_VARIABLE, "CUDA_VISIBLE_DEVICES")]
     return hashlib.sha256(repr((program, own, imports)).encode()).hexdigest()[:16]
+
+
+def _refused(file: Path) -> dict[str, str]:
+    """Returns the refusals of other tuners in the last day, as some are made by chance."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        if time.time() - file.stat().st_mtime < 86_400:
+            return dict(json.loads(file.read_text(encoding="utf-8")))
+    return {}
 
 
 def _end_all(alive: list[Preload]) -> None:

@@ -43,14 +43,9 @@ def spawn_into(
     pipes = [os.pipe() for _ in logs]
     try:
         child = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env={**child_environment(os.environ, tag), **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=pipes[0][1],
-            stderr=pipes[-1][1],
-            start_new_session=True,
-        )
+            argv, cwd=cwd, env={**child_environment(os.environ, tag), **environment}, stdin=subprocess.DEVNULL,
+            stdout=pipes[0][1], stderr=pipes[-1][1], start_new_session=True,
+        )  # fmt: skip
     except OSError:
         for (reading, _), log in zip(pipes, logs, strict=True):
             os.close(reading)

@@ -71,12 +71,10 @@ def run_tool(
         getattr(paths, name).unlink(missing_ok=True)
     write_atomic(paths.config, dumps(payload))
     job = Job(
-        argv=(python, str(start), command, "--directory", str(paths.root)),
+        argv=(python, str(start), command, "--directory", str(paths.root)), paths=paths, deadline_s=timeout,
         environment=launch.caches(paths.scratch, os.environ),  # torch leaves a folder at its import
-        paths=paths,
         tag=f"{study_tag(home, TOOL)}{tool_owner()}:0",
-        deadline_s=timeout,
-    )
+    )  # fmt: skip
     ending = Supervisor(clock, graces or Graces()).run(job, _Listener(), _GoOn())
     return _result_of(ending, payload)
 

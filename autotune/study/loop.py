@@ -380,8 +380,8 @@ class StudyLoop:
         return sum(event.trial == trial.number and event.data.get("cause") == cause for event in told)
 
     def _recover(self) -> None:
-        """Restores a study whose tuner died to a state in which no trial is RUNNING; ends what dead tuners left, of all
-        open studies: it may hold a GPU."""
+        """Restores a study whose tuner died to a state in which no trial is RUNNING; ends processes of dead tuners of
+        any open study, which may hold a GPU."""
         others = [s.id for s in self.store.studies() if s.status is StudyStatus.OPEN and s.id != self.study.id]
         dead = [self.study.id, *(other for other in others if not self.store.is_locked(other))]
         for pid in dict.fromkeys(pid for study in dead for pid in self._crew.sweep(study)):

@@ -137,12 +137,7 @@ def next_step(
 
 
 def _next_alone(
-    study: Study,
-    trials: Sequence[Trial],
-    budget: Budget,
-    spent: Spent,
-    remaining: float | None,
-    proposer: Proposer,
+    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, remaining: float | None, proposer: Proposer
 ) -> NextTrial | StudyEnd:
     """Returns the next trial or the end while no trial runs."""
     if not trials or retries.undecided(trials, study.spec.baseline):

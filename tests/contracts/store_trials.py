@@ -224,8 +224,7 @@ class MeasurementTests:
         assert math.isnan(loss)
 
     @pytest.mark.parametrize(
-        "changes",
-        [{"seconds": math.nan}, {"phases": {"update": math.inf}}, {"rank": 10**30}, {"started": math.nan}],
+        "changes", [{"seconds": math.nan}, {"phases": {"update": math.inf}}, {"rank": 10**30}, {"started": math.nan}]
     )
     def test_an_impossible_cycle_is_refused_whole(self, store: Store, changes: dict[str, Any]) -> None:
         study = begin(store)

@@ -55,15 +55,14 @@ for manager in Of(fatal_error=error), Of(background_thread_status=Of(fatal_error
 """
 
 
-@pytest.mark.parametrize(
-    ("script", "lines"),
-    [
-        (SCRIPT, ["True", "0", "True", "0"]),
-        (PRODUCTS, ["highest", "highest", "medium"]),
-        (ENDED, ["True", "True"]),
-    ],
-    ids=["compilers-processes", "precision-of-products", "error-of-a-batch"],
-)
+RUNS = {
+    "compilers-processes": (SCRIPT, ["True", "0", "True", "0"]),
+    "precision-of-products": (PRODUCTS, ["highest", "highest", "medium"]),
+    "error-of-a-batch": (ENDED, ["True", "True"]),
+}
+
+
+@pytest.mark.parametrize(("script", "lines"), RUNS.values(), ids=RUNS)
 def test_what_only_a_gpu_reaches_does_as_is_said(script: str, lines: list[str]) -> None:
     answer = subprocess.run([training_python(), "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr

@@ -51,8 +51,7 @@ ATTRIBUTES = frozenset(
 
 
 def names(path: Path) -> Iterator[str]:
-    """``NAME(ARGUMENTS)`` of functions and methods, ``NAME`` of fields, attributes and whatever else a module has; the
-    newest vLLM that it accepts."""
+    """``NAME(ARGUMENTS)`` of functions and methods, ``NAME`` of all else in a module; the newest vLLM it accepts."""
     text = path.read_text(encoding="utf-8")
     yield from re.findall(r'_vllm_base_version <= Version\("([\d.]+)"\)', text)
     for node in ast.parse(text).body:

@@ -329,10 +329,7 @@ def _cpu_worker(module: Any, settings: Any) -> None:
     module.CPUWorker.execute_model = execute_model
 
 
-AFTER: Mapping[str, Callable[..., None]] = {
-    "torch": _torch,
-    "vllm.distributed.device_communicators.pynccl": _pynccl,
-}
+AFTER: Mapping[str, Callable[..., None]] = {"torch": _torch, "vllm.distributed.device_communicators.pynccl": _pynccl}
 TRAINING: Mapping[str, Callable[..., None]] = {
     "_autotune_trainer.contract.codec": _codec,
     "_autotune_trainer.frameworks.trl.engine": _trl_engine,

@@ -67,10 +67,8 @@ class GpuOpenWatch:
     def _watched(self, name: str, *rest: Any, **named: Any) -> Any:
         before, was_open = len(sys.modules), self._opened()
         by = ((rest[0] if rest else named.get("globals")) or {}).get("__name__", "?")
-        spec = getattr(sys.modules.get(by), "__spec__", None)
-        if (
-            was_open and not self._late and getattr(spec, "_initializing", False)
-        ):  # else a module called a function of it
+        loading = getattr(getattr(sys.modules.get(by), "__spec__", None), "_initializing", False)
+        if was_open and not self._late and loading:  # else a module called a function of it
             self.culprit = self.culprit or by
         self._late += was_open
         try:

@@ -54,22 +54,15 @@ class OutsideSharers:
     @classmethod
     def share(cls) -> int:
         """Returns the bytes of the tree's pages that the kernel attributes to these processes."""
-        total = 0
-        for pid in cls.origin:
-            sizes = rollup(pid)
-            total += max(0, sizes.get("Pss", 0) - sizes.get("Private_Dirty", 0))
-        for pid in cls.others:
-            sizes = rollup(pid)
-            total += max(0, sizes.get("Pss_File", 0) - sizes.get("Private_Clean", 0))
-        return total
+        total = sum(max(0, s.get("Pss", 0) - s.get("Private_Dirty", 0)) for s in map(rollup, cls.origin))
+        return total + sum(max(0, s.get("Pss_File", 0) - s.get("Private_Clean", 0)) for s in map(rollup, cls.others))
 
 
 def descendants(pid: int) -> List[int]:
     """Returns every living process below ``pid``, without ``pid``."""
     found: List[int] = []
     try:
-        tasks = list(Path("/proc/%d/task" % pid).iterdir())
-        for task in tasks:
+        for task in list(Path("/proc/%d/task" % pid).iterdir()):
             for child in (task / "children").read_text().split():
                 found += [int(child), *descendants(int(child))]
     except OSError:
@@ -89,10 +82,7 @@ def limit_data(memory_limit: int) -> int:
     What counts against it (private writable mappings, reserved or used) is not what the memory limit is about
     (resident, shared fairly): the difference is read at the call and added, with a margin for two thread pools' stacks.
     So it is called after the imports, which reserve most. The parent's watchdog enforces the limit itself.
-
-    Returns:
-
-        The limit set, in bytes.
+    Returns the limit set, in bytes.
     """
     reserved = max(0, status_bytes("VmData") - pss(os.getpid()) - OutsideSharers.share())
     wanted = memory_limit + reserved + DATA_MARGIN + 2 * (os.cpu_count() or 1) * STACK

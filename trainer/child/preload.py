@@ -90,10 +90,8 @@ def import_ahead(framework: ModuleType, spec: Any) -> str:
     finally:
         stay()
         capability.take_back()
-        if own is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = own
+        os.environ.pop(name, None)
+        os.environ.update({} if own is None else {name: own})
     return watch.culprit
 
 

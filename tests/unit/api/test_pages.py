@@ -215,8 +215,7 @@ def test_a_baseline_that_failed_is_told_as_the_end_screen_tells_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "value", "high"),
-    [(0.3, 0.4, 0.5), (-0.2, 0.1, 0.4), (-0.5, -0.4, -0.3), (0.0, 0.0, 0.0), (0.3, 1.0, 3.0)],
+    ("low", "value", "high"), [(0.3, 0.4, 0.5), (-0.2, 0.1, 0.4), (-0.5, -0.4, -0.3), (0.0, 0.0, 0.0), (0.3, 1.0, 3.0)]
 )
 def test_the_interval_is_drawn_where_it_lies(low: float, value: float, high: float) -> None:
     found = not_none(gain_bar(factories.gain(low=low, value=value, high=high)))

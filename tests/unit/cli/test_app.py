@@ -241,8 +241,7 @@ def test_a_home_that_cannot_be_written_still_gives_one_line(
 
 
 @pytest.mark.parametrize(
-    ("raised", "code"),
-    [(SystemExit(3), 3), (SystemExit(None), 0), (SystemExit("text"), 1), (KeyboardInterrupt(), 130)],
+    ("raised", "code"), [(SystemExit(3), 3), (SystemExit(None), 0), (SystemExit("text"), 1), (KeyboardInterrupt(), 130)]
 )
 def test_ends_that_are_no_errors(raised: BaseException, code: int) -> None:
     assert exit_code_of(raising(raised)) == code

@@ -65,9 +65,7 @@ SPECS = st.builds(
     sampler=TEXT,
     seed=st.integers(),
     protocol=st.builds(
-        Protocol,
-        lengths=st.lists(st.integers(), max_size=5).map(tuple),
-        outside_cpu_limit=st.floats(allow_nan=False),
+        Protocol, lengths=st.lists(st.integers(), max_size=5).map(tuple), outside_cpu_limit=st.floats(allow_nan=False)
     ),
     memory_limit=st.none() | COUNTS,
     python=TEXT,

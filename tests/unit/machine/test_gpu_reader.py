@@ -99,20 +99,6 @@ WHOLE: dict[str, Any] = {
 }
 
 
-def test_every_figure_is_in_its_unit() -> None:
-    gpu = dict(WHOLE)
-    nvml = FakeNvml({"GPU-a": gpu})
-    reader = not_none(open_gpus(["GPU-a"], nvml))
-    first = reader.read()[0]
-    assert first == GpuReading(0.45, 0.2, 1755.0, 1980.0, 310.5, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 51.0)
-    gpu["fields"] = {197: (SHORT, 110), 198: (LONG, 2020), 138: (LONG, 5), 139: (LONG, 4)}
-    second = reader.read()[0]
-    sent = (second.pcie_sent, second.pcie_received, second.nvlink_sent, second.nvlink_received)
-    assert sent == (100.0, 2000.0, 2048.0, 0.0)
-    reader.close()
-    assert nvml.open == 0
-
-
 def test_a_counter_of_32_bits_goes_on_where_it_begins_again_and_one_of_64_that_fell_adds_nothing() -> None:
     gpu = {"fields": {197: (SHORT, 2**32 - 5), 198: (LONG, 900)}}
     reader = not_none(open_gpus(["GPU-a"], FakeNvml({"GPU-a": gpu})))

@@ -46,8 +46,6 @@ class FakeNvml:
         return self.gpus[index]
 
     def nvmlDeviceGetMemoryInfo(self, handle: dict[str, Any], version: int = 1) -> Any:  # noqa: N802
-        if version == 2 and handle.get("old"):
-            raise self.NVMLError("not supported")
         return SimpleNamespace(total=handle["memory"], used=handle["used"] if version == 2 else handle["used"] + GIB)
 
     def nvmlDeviceGetCudaComputeCapability(self, handle: dict[str, Any]) -> list[int]:  # noqa: N802
@@ -78,15 +76,6 @@ class FakeNvml:
 
 def gpu(letter: str, **changes: Any) -> dict[str, Any]:
     return {"uuid": f"GPU-{letter}{letter}", "memory": 80 * GIB, "used": 0, "capability": (9, 0), **changes}
-
-
-def files(tmp_path: Path, **content: str) -> Files:
-    """Kernel files with this content; ``__`` stands for ``/``, names with ``_in_`` for dots."""
-    for name, text in content.items():
-        path = tmp_path / name.replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return Files(tmp_path / "proc", tmp_path / "cgroup")
 
 
 @pytest.mark.parametrize(
@@ -134,14 +123,6 @@ def test_a_slice_has_a_memory_and_a_name_for_cuda_of_its_own() -> None:
     whole, part = hardware.visible_gpus({"CUDA_VISIBLE_DEVICES": "0,MIG-qq"}, FakeNvml([gpu("a"), SLICED]))
     assert (part.memory, part.memory_used, part.mig, part.index) == (20 * GIB, GIB, True, 1)
     assert (whole.cuda_name, part.cuda_name) == ("0", "MIG-qq")
-
-
-def test_a_gpu_is_described_whatever_it_can_answer() -> None:
-    (found,) = hardware.visible_gpus({}, FakeNvml([gpu("a", used=GIB, pids=[4], old=True)]))
-    assert (found.name, found.driver, found.compute_capability) == ("Example 80GB", "580.95.05", (9, 0))
-    assert found.memory_used == 2 * GIB
-    assert [p.pid for p in found.processes] == [4]
-    assert not found.mig
 
 
 def test_without_a_driver_there_is_no_gpu_and_one_that_fell_off_the_bus_is_a_named_problem() -> None:

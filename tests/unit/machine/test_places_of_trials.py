@@ -27,8 +27,7 @@ def test_every_gpu_and_cpu_belongs_to_one_lane() -> None:
 @pytest.mark.parametrize(("socket", "cores"), [(56, 14), (50, 12), (52, 13)])
 def test_lanes_share_no_core_and_keep_to_a_socket(tmp_path: Path, socket: int, cores: int) -> None:
     """Threads numbered as on usual nodes: first those of the first socket, those of the second, then their siblings."""
-    both = 2 * socket
-    for cpu in range(2 * both):
+    for cpu in range(2 * (both := 2 * socket)):
         topology = tmp_path / f"cpu{cpu}" / "topology"
         topology.mkdir(parents=True)
         (topology / "physical_package_id").write_text(f"{cpu % both // socket}\n")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,49 +64,10 @@ def test_batches_are_refused_exactly_when_ms_swift_refuses_them(
         assert not refused
 
 
-@pytest.mark.parametrize(
-    ("rule", "values", "legal"),
-    [
-        (
-            "swift_sequence_steps",
-            {"sequence_parallel_size": 2, "gradient_accumulation_steps": 3, "micro_batch_size": 8},
-            {"sequence_parallel_size": 2, "gradient_accumulation_steps": 4, "micro_batch_size": 8},
-        ),
-        (
-            "swift_sequence_steps",
-            {"sequence_parallel_size": 2, "gradient_accumulation_steps": 4, "steps_per_generation": 1},
-            {"sequence_parallel_size": 2, "gradient_accumulation_steps": 4, "steps_per_generation": 2},
-        ),
-        ("swift_liger_sequences", {"hub_kernels": True, "sequence_parallel_size": 2}, {"hub_kernels": True}),
-        ("swift_activation_offload", {"activation_offload": True}, {"activation_offload": True, "fsdp": "fsdp2"}),
-        (
-            "swift_custom_all_reduce",
-            {"rollout_engine": "vllm", "custom_all_reduce": True},
-            {"rollout_engine": "vllm", "custom_all_reduce": True, "rollout_mode": "server", "rollout_gpus": 1},
-        ),
-        ("swift_reduce_precision", {"reduce_precision": "bf16"}, {"reduce_precision": "bf16", "zero_stage": 1}),
-        (
-            "swift_adapter_sync",
-            {"rollout_engine": "vllm", "adapter_sync": True, "sleep_level": 2},
-            {"rollout_engine": "vllm", "adapter_sync": True, "sleep_level": 1},
-        ),
-        (
-            "swift_adapter_sync",
-            {"rollout_engine": "vllm", "adapter_sync": True, "rollout_mode": "server", "rollout_gpus": 1},
-            {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 1},
-        ),
-        (
-            "swift_async_server",
-            {"rollout_engine": "vllm", "async_generation": True},
-            {"rollout_engine": "vllm", "async_generation": True, "rollout_mode": "server", "rollout_gpus": 1},
-        ),
-        (
-            "swift_weight_bucket",
-            {"rollout_engine": "vllm", "weight_sync_bucket_mib": 64},
-            {"rollout_engine": "vllm", "weight_sync_bucket_mib": 512},
-        ),
-    ],
-)
+CASES = yaml.safe_load((Path(__file__).parents[2] / "fixtures" / "swift_rules.yaml").read_text())
+
+
+@pytest.mark.parametrize(("rule", "values", "legal"), [tuple(row.values()) for row in CASES])
 def test_a_rule_bites_where_it_should_and_for_ms_swift_alone(
     rule: str, values: dict[str, KnobValue], legal: dict[str, KnobValue]
 ) -> None:

@@ -227,8 +227,6 @@ def test_a_killed_study_goes_on_as_if_it_had_not_been(eight: House, trial: int, 
 
 
 class Sweeping(SimulatedRunner):
-    """Leaves the studies whose processes it is to end in ``swept``."""
-
     def sweep(self, study_id: int) -> tuple[int, ...]:
         self.swept = [*getattr(self, "swept", []), study_id]
         return (study_id,)

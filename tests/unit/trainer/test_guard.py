@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.made_up_files import write
 from tests.support.not_none import not_none
 from tests.support.waiting import wait_for
 from trainer.child import guard
@@ -172,30 +173,23 @@ def test_what_a_thread_waited_before_it_was_first_seen_counts() -> None:
     assert TreeUse().waited_since(before) == math.inf
 
 
-@pytest.mark.parametrize(
-    ("own", "stat", "stops"),
-    [
-        ("0::/\n", "cpu.stat", 7),
-        ("0::/pod/one\n", "pod/one/cpu.stat", 7),
-        ("0::/pod/one\n", "pod/cpu.stat", 7),
-        ("4:memory:/\n3:cpu,cpuacct:/pod\n", "cpu,cpuacct/pod/cpu.stat", 7),
-        ("4:memory:/pod\n", "memory/pod/cpu.stat", 0),
-    ],
-)
+QUOTAS = [("0::/\n", "", 7), ("0::/pod/one\n", "pod/one/", 7), ("0::/pod/one\n", "pod/", 7)]
+QUOTAS += [("4:memory:/\n3:cpu,cpuacct:/pod\n", "cpu,cpuacct/pod/", 7), ("4:memory:/pod\n", "memory/pod/", 0)]
+
+
+@pytest.mark.parametrize(("own", "group", "stops"), QUOTAS)
 def test_a_cycle_that_a_quota_stopped_does_not_say_what_others_took(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, stat: str, stops: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, group: str, stops: int
 ) -> None:
-    (tmp_path / "own").write_text(own)
-    file = tmp_path / stat
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("usage_usec 5\nnr_periods 9\nnr_throttled 7\nthrottled_usec 3\n")
+    write(tmp_path, "own", own)
+    write(tmp_path, f"{group}cpu.stat", "usage_usec 5\nnr_periods 9\nnr_throttled 7\nthrottled_usec 3\n")
     monkeypatch.setattr(guard, "throttled", functools.partial(guard.throttled, tmp_path / "own", tmp_path))
     assert guard.throttled() == stops
     clock = ClockGuard(Kernel(*[1.0] * 4))
     clock.before()
     assert clock.after().outside_cpu is not None
     clock.before()
-    file.write_text("nr_throttled 8\n")
+    write(tmp_path, f"{group}cpu.stat", "nr_throttled 8\n")
     assert (clock.after().outside_cpu is None) is bool(stops)
 
 

@@ -14,8 +14,7 @@ from trainer.child.journal import is_enough, read_answer
 
 
 @pytest.mark.parametrize(
-    ("answer", "enough"),
-    [("4 end", True), ("4 go", False), ("5 go", False), ("2 end", True), ("9 end", True)],
+    ("answer", "enough"), [("4 end", True), ("4 go", False), ("5 go", False), ("2 end", True), ("9 end", True)]
 )
 def test_the_answer_to_this_cycle_or_an_end_to_an_earlier_one_counts(tmp_path: Path, answer: str, enough: bool) -> None:
     paths = RunPaths(tmp_path)

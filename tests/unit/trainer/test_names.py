@@ -1,5 +1,4 @@
-"""Names that only a GPU asks of torch, vLLM, DeepSpeed, transformers and NVML's binding exist in the lowest and the
-highest supported version."""
+"""Names that only a GPU asks of packages exist in the lowest and the highest supported version of each."""
 
 from __future__ import annotations
 
@@ -31,6 +30,7 @@ TORCH, VLLM, DEEPSPEED, TRANSFORMERS, NVML, TRL = (
     for package in ("torch", "vllm", "deepspeed", "transformers", "nvidia_ml_py", "trl")
 )
 RUN = {  # class -> what is called or read of it
+    "": ("_try_load_aot_compiled_fn", "_model_hash_key"),
     "LLM": ("wake_up(tags)", "reset_prefix_cache()", "generate()", "sleep(level)"),
     "Worker": ("reload_weights(weights_iterator)", "model_runner"),
     "GPUModelRunner": ("get_model()", "reload_weights(weights_iterator)"),
@@ -54,6 +54,7 @@ STAGES = {
     ),
     "DeepSpeedZeroOptimizer": ("single_partition_of_fp32_groups", "cpu_offload"),
 }
+ASKED = {"vllm": RUN, "deepspeed": STAGES, "transformers": BATCHES}
 
 
 def known(package: str) -> dict[str, inspect.Signature | None]:
@@ -120,14 +121,6 @@ def test_what_is_taken_from_the_binding_of_nvml_is_there(version: str) -> None:
     assert set(read) <= set(names)
 
 
-@pytest.mark.parametrize("version", TRANSFORMERS)
-def test_what_continuous_batching_and_the_trainer_are_asked_is_there(version: str) -> None:
-    names = known(version)
-    assert [why for place, wanted in BATCHES.items() for each in wanted if (why := missing(names, place, each))] == []
-    places = ("ContinuousBatchingManager.fatal_error", "BackgroundThreadStatus.fatal_error")
-    assert len(set(places) & set(names)) == 1, "the error that ended the engine's thread"
-
-
 @pytest.mark.parametrize("version", TORCH)
 def test_what_is_taken_from_torch_cuda_is_there(version: str) -> None:
     names, used = known(version), sorted(set(of_torch_cuda()))
@@ -149,12 +142,12 @@ def test_the_stand_in_has_the_signatures_of_torch_cuda(version: str) -> None:
     assert list(inspect.signature(cuda.Event).parameters) == list(names["Event.__new__"].parameters)[1:4]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("version", VLLM)
-def test_what_is_run_of_vllm_is_there(version: str) -> None:
-    names = known(version)
-    lacking = [why for place, wanted in RUN.items() for each in wanted if (why := missing(names, place, each))]
-    assert lacking == []
-    assert {"_try_load_aot_compiled_fn", "_model_hash_key"} <= set(names)
+@pytest.mark.parametrize("version", [*VLLM, *DEEPSPEED, *TRANSFORMERS])
+def test_what_is_called_and_read_of_a_package_is_there(version: str) -> None:
+    names, asked = known(version), ASKED[version.split(maxsplit=1)[0]]
+    assert [why for place, wanted in asked.items() for each in wanted if (why := missing(names, place, each))] == []
+    ended = {f"{place}.fatal_error" for place in ("ContinuousBatchingManager", "BackgroundThreadStatus")}
+    assert len(ended & set(names)) == (version in TRANSFORMERS), "the error that ended the thread of batches"
 
 
 @pytest.mark.parametrize("version", VLLM)
@@ -193,16 +186,6 @@ def refused(version: str, told: str) -> list[str]:
 @pytest.mark.parametrize("version", VLLM)
 def test_every_option_of_the_server_is_there(version: str) -> None:
     assert refused(version, version.split()[1]) == []
-
-
-def test_the_option_that_older_servers_refuse_would_be_seen() -> None:
-    assert refused(VLLM[0], "") == ["enable_scale_out"]
-
-
-@pytest.mark.parametrize("version", DEEPSPEED)
-def test_what_priming_takes_from_zero_is_there(version: str) -> None:
-    names = known(version)
-    assert [why for place, wanted in STAGES.items() for each in wanted if (why := missing(names, place, each))] == []
 
 
 def test_the_table_holds_the_ends_of_the_windows() -> None:

@@ -79,9 +79,7 @@ def test_one_request_for_each_length_and_the_users_sampling_in_all() -> None:
 def test_natural_lengths_go_through_as_they_are() -> None:
     client = Client()
     ask(client, None, [[1], [2]], 2)
-    assert client.asked == [
-        {"prompts": [[1], [2]], "features": None, "n": 2, "max_tokens": 50, "temperature": 0.7},
-    ]
+    assert client.asked == [{"prompts": [[1], [2]], "features": None, "n": 2, "max_tokens": 50, "temperature": 0.7}]
 
 
 def test_the_requests_are_sent_together() -> None:
@@ -103,7 +101,7 @@ def test_images_stay_with_their_prompts() -> None:
     install_lengths(client, lambda: [2, 3, 3, 2])
     client.generate(prompts=[[1], [2]], features=["one", "two"], n=2, max_tokens=9)
     assert {(tuple(map(tuple, a["prompts"])), tuple(a["features"])) for a in client.asked} == {
-        (((1,), (2,)), ("one", "two")),
+        (((1,), (2,)), ("one", "two"))
     }
 
 

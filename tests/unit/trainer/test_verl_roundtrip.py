@@ -104,9 +104,7 @@ def test_every_knob_verl_has_a_setting_for_is_tried() -> None:
 
 @examples(25, 60)
 @given(combination=IN_ANY_MODE)
-def test_what_no_trial_runs_with_is_told_by_verls_name(
-    combination: Combination,
-) -> None:
+def test_what_no_trial_runs_with_is_told_by_verls_name(combination: Combination) -> None:
     said, values = unsupported(combination.configuration), combination.configuration
     asynchronous, engine = values.get("async_generation") is True, values.get("rollout_engine", "vllm")
     mode = "separate_async" if values.get("rollout_mode") == "server" else "colocate_async"

@@ -16,11 +16,8 @@ from ...user_environment import import_key, put_trial_environment
 from ..hf_trainer.compiling import compiles
 from . import cpu_deepspeed, engine
 
-LATER = {
-    True: ("vllm.v1.engine.llm_engine", "vllm.v1.worker.cpu_worker", "vllm.v1.worker.cpu_model_runner"),
-    False: (),
-}
-"""Uses vLLM or not -> modules that a trial on a CPU imports when it builds its engine."""
+LATER = ("vllm.v1.engine.llm_engine", "vllm.v1.worker.cpu_worker", "vllm.v1.worker.cpu_model_runner")
+"""Modules that a trial with vLLM on a CPU imports when it builds its engine."""
 REWARDS = {"reasoning_gym": ("reasoning_gym",)}
 """Kind of reward -> modules that it imports in the trial's own process."""
 
@@ -79,7 +76,7 @@ def bring_in_ahead(spec: TrialSpec) -> None:
     """
     before_import(spec)
     bring_in(spec)
-    later = LATER[uses_vllm(spec)] if spec.device == "cpu" else ()
+    later = LATER if uses_vllm(spec) and spec.device == "cpu" else ()
     for name in (*later, *_model_module(spec), *_rewards(spec)):
         try:
             importlib.import_module(name)

@@ -102,10 +102,7 @@ async def generate(given: dict[str, Any], prompts: Any, loop_of: Any, score: Any
     lost = SCRIPT.get("lost") and SCRIPT.get("at") == step
 
     async def one(row: dict[str, Any], session: int) -> tuple[int, int]:
-        loop = loop_of(
-            prompt_length=given["data.max_prompt_length"],
-            response_length=given["data.max_response_length"],
-        )
+        loop = loop_of(prompt_length=given["data.max_prompt_length"], response_length=given["data.max_response_length"])
         own = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": False}
         output = await loop.run(own, **{**row, "session_id": session, "global_steps": step, "uid": f"u{row['index']}"})
         text = "".join("a" for _ in output.response_ids)
