@@ -18,9 +18,11 @@ from tests.support.properties import examples
 from tests.support.trl_fields import FIELDS
 from tests.support.trl_keys import handling_of
 from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.exported import ExportRequest
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported, located
 from trainer.frameworks.common.key_handling import KeyHandling
+from trainer.frameworks.trl.export import export
 from trainer.frameworks.trl.import_config import import_config, named_files, read_keys
 from trainer.frameworks.trl.key_handling import for_trial
 
@@ -187,20 +189,6 @@ def test_a_server_of_the_users_is_not_given_to_a_trial() -> None:
     assert for_trial({**own, "vllm_server_timeout": 5}) == {"vllm_server_timeout": 5}
 
 
-def test_files_a_config_names_are_told_and_read_with_their_line() -> None:
-    config = "beta: 0\ndeepspeed: ds.json\nfsdp_config: '{\"version\": 2}'\n"
-    assert named_files(config, "grpo.yaml") == {"deepspeed": ("ds.json", 2)}
-    for text, part in [
-        ("{", "is not JSON"),
-        ("[1]", "holds no JSON object"),
-        ('{"a": NaN}', "finite"),
-        ("", "not JSON"),
-    ]:
-        with pytest.raises(ConfigError, match=part) as caught:
-            import_config(config, "grpo.yaml", FIELDS, files={"deepspeed": text})
-        assert str(caught.value).startswith("grpo.yaml, line 2: deepspeed")
-
-
 @examples(50, 150)
 @given(workloads())
 def test_the_workload_passes_through_unchanged(values: dict[str, Any]) -> None:
@@ -228,3 +216,38 @@ def test_sentences_about_the_keys_get_their_line() -> None:
     assert [sentence.partition(": ")[0] for sentence in sentences] == ["grpo.yaml, line 3", "grpo.yaml, line 2"]
     assert all(sentence.endswith(".") and not sentence.endswith("..") for sentence in sentences)
     assert located("Something else.", "grpo.yaml", found.lines) == "grpo.yaml: Something else."
+
+
+@pytest.mark.parametrize("name", ["grpo.yaml", "run.sh"])
+def test_what_trl_hands_on_to_the_launch_is_read_from_the_same_place(name: str) -> None:
+    """``trl grpo`` gives ``accelerate launch`` what its own parser does not know (trl/cli/commands/training.py)."""
+    given = {"num_processes": "3", "accelerate_config": "zero3", "num_generations": "4"}
+    script = "trl grpo " + " ".join(f"--{key} {value}" for key, value in given.items())
+    text = script if name == "run.sh" else "".join(f"{key}: {value}\n" for key, value in given.items())
+    found = import_config(text, name, FIELDS)
+    assert (found.processes, found.knobs["zero_stage"], found.knobs["num_generations"]) == (3, 3, 4)
+    assert not {"num_processes", "accelerate_config"} & {*found.passthrough, *read_keys(text, name)}
+    with pytest.raises(ConfigError, match="zero33 is no file, and TRL has zero1, zero2"):
+        import_config(text.replace("zero3", "zero33"), name, FIELDS)
+    own = text.replace("zero3", "my/file.yaml")
+    assert named_files(own, name)["accelerate_config"][0] == "my/file.yaml"
+    launch = {"accelerate_config": "distributed_type: MULTI_GPU\nnum_processes: 5\n"}
+    assert import_config(own, name, FIELDS, files=launch).processes == 3, "a number of its own goes before the file's"
+    without = own.replace("num_processes: 3\n", "").replace("--num_processes 3 ", "")
+    assert import_config(without, name, FIELDS, files=launch).processes == 5
+
+
+LAUNCH = """accelerate launch --num_processes 2 grpo.py --model_name_or_path org/model --dataset_name org/prompts \\
+  --reward_funcs think_format_reward --per_device_train_batch_size 4 --use_peft --lora_target_modules q_proj v_proj
+"""
+
+
+def test_an_export_beside_a_script_is_a_whole_file() -> None:
+    found = import_config(LAUNCH, "run.sh", FIELDS)
+    wanted = ExportRequest(
+        title="t", configuration=found.knobs, python="python", model="org/model", rewards=(), rows_per_update=8,
+        max_completion_length=64, passthrough=found.passthrough, user_config=LAUNCH, own_data=True,
+    )  # fmt: skip
+    made = export(wanted)
+    assert "lora_target_modules" in made.files["grpo.yaml"]
+    assert made.prompts, "it cannot name the script's own prompts"

@@ -18,7 +18,6 @@ from search_spaces.legality import check
 from search_spaces.legality.knob_rules import resting
 from search_spaces.legality.passthrough import check_passthrough
 from search_spaces.native import acting
-from tests.support.imports import of
 from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from tests.support.swift_megatron_cases import EXAMPLES, LONGEST, VALUES, Combination, legal, machine
@@ -69,14 +68,6 @@ def test_no_trial_of_it_runs_and_one_sentence_says_so(name: str) -> None:
     assert ms_swift.unsupported(knobs) == [SAID]
     with pytest.raises(ValueError, match="trials of Megatron-SWIFT are not run yet"):
         ms_swift.render(configuration=knobs, passthrough={}, rows_per_update=8)  # type: ignore[call-arg]
-
-
-@pytest.mark.parametrize(("text", "words"), of("what_cannot_be_read_is_refused_by_its_line"))
-def test_what_cannot_be_read_is_refused_by_its_line(text: str, words: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        read(text)
-    assert words in str(refused.value)
-    assert str(refused.value).startswith("run.sh, line ")
 
 
 @pytest.mark.parametrize(

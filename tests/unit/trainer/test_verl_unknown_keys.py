@@ -13,9 +13,11 @@ from tests.support.imports import of
 from tests.support.properties import examples
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.verl.import_config import import_config
-from trainer.frameworks.verl.key_handling import DATASET, INPUTS, MEASURING, REFUSED
+from trainer.frameworks.verl.key_handling import DATASET, INPUTS, MEASURING, REFUSED, handling_of
 from trainer.frameworks.verl.key_tables import FIXED, NATIVE, NOT_IN_VERLS_FILES
+from trainer.frameworks.verl.key_tables import KEYS as KNOB_KEYS
 from trainer.frameworks.verl.unknown_keys import EARLIER, KEYS, is_known
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -87,3 +89,18 @@ def test_any_text_is_an_answer(text: str) -> None:
         assert all(
             line.startswith("own.txt") for line in problems(f"algorithm.adv_estimator=grpo\n{written}", "own.txt")
         )
+
+
+def test_every_key_has_one_fate() -> None:
+    assert all(handling_of(key) is KeyHandling.KNOB for key in KNOB_KEYS)
+    assert not KNOB_KEYS & set(FIXED)
+    assert len(set(NATIVE.values())) == len(NATIVE)
+
+
+@examples(100, 300)
+@given(text=st.text(max_size=60) | st.text(alphabet="abc.=+-{}[]:, \n'\"#$", max_size=60))
+def test_any_file_is_refused_in_one_sentence_unless_it_says_grpo(text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        import_config(text, "mine")
+    assert str(refused.value).startswith("mine")
+    assert "\n" not in str(refused.value)
