@@ -6,7 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from search_spaces.configuration import Configuration, Resources
+from search_spaces.baseline import complete
+from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.frameworks import FACTS, Facts, facts_of
 from search_spaces.knobs import FRAMEWORKS, KNOBS
 from search_spaces.legality import check
@@ -39,3 +40,14 @@ def test_rules_of_one_framework_are_broken_by_no_other(framework: str) -> None:
     broken = {each.rule.split("_")[0] for each in check(configuration, machine)} & set(own.values())
     assert broken <= {own[framework]}
     assert broken or framework == "trl"
+
+
+@pytest.mark.parametrize("name", ["rollout_dtype", "zero_prefetch_bucket", "fp8_emulate", "logprob_token_chunk"])
+def test_what_ms_swift_cannot_be_told_is_no_knob_of_it(name: str) -> None:
+    assert "ms_swift" not in KNOBS[name].frameworks
+
+
+def test_log_probs_of_ms_swift_are_computed_by_micro_batches() -> None:
+    values: dict[str, KnobValue] = {"micro_batch_size": 4, "gradient_accumulation_steps": 8, "logprob_rows": 16}
+    for framework, rows in (("ms_swift", 4), ("trl", 16)):
+        assert complete(values, Resources(gpus=1, device="cuda", framework=framework))["logprob_rows"] == rows

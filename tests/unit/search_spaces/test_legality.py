@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from search_spaces.batch import accumulated
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
-from search_spaces.legality import Case, Violation, check, notes
+from search_spaces.knobs import FRAMEWORKS
+from search_spaces.legality import RULES, Case, Violation, check, notes
+from search_spaces.legality.passthrough import check_passthrough
 
 GPU: dict[str, Any] = {"device": "cuda", "compute_capability": (9, 0)}
 
@@ -122,178 +127,74 @@ def test_a_loss_averaged_over_each_micro_batch_ties_its_size() -> None:
 
 
 BARE: dict[str, KnobValue] = {"micro_batch_size": 8, "num_generations": 8}
+BARE_OF = {"verl": {"micro_batch_size": 4, "gradient_accumulation_steps": 4, "steps_per_generation": 4}}
+OWNERS = {"verl": "verl", "swift": "ms_swift", "openr1": "open_r1"}
+ROWS = yaml.safe_load((Path(__file__).parents[2] / "fixtures" / "rules.yaml").read_text("utf-8"))
+ELSEWHERE = ("megatron", "swift_megatron")
+"""Beginnings of rules whose rows are published scripts with a change (``tests/unit/trainer``)."""
+HERE = {
+    "cache_share", "fresh_completions", "micro_batch_average", "prompts_per_update", "rows_per_update",
+    "tensor_parallel_heads", "training_split",
+}  # fmt: skip
+"""Rules that the other tests of this room are about."""
 
 
-@pytest.mark.parametrize(
-    ("rule", "resources", "values"),
-    [
-        ("group_size", {}, {"num_generations": 1}),
-        ("precision_hardware", {}, {"precision": "fp8"}),
-        ("precision_hardware", {}, {"precision": "fp16"}),
-        ("precision_hardware", {"gpus": 1, "compute_capability": (8, 6)}, {"precision": "fp8"}),
-        ("precision_hardware", {"gpus": 1, "compute_capability": (7, 5)}, {"precision": "bf16"}),
-        ("precision_hardware", {"gpus": 1, "framework": "verl"}, {"precision": "fp8"}),
-        ("precision_hardware", {"software": {"torch": "2.13"}}, {"precision": "fp8", "fp8_emulate": True}),
-        ("master_weights", {}, {"precision": "fp32", "master_weights": "bf16"}),
-        ("master_weights", {"gpus": 1}, {"precision": "fp16", "master_weights": "bf16"}),
-        ("attention_kernel", {}, {"attn_implementation": "flash_attention_2"}),
-        ("attention_kernel", {"gpus": 1}, {"attn_implementation": "flash_attention_2", "precision": "fp32"}),
-        ("attention_kernel", {"gpus": 1, "compute_capability": (8, 9)}, {"attn_implementation": "flash_attention_3"}),
-        ("attention_kernel", {"gpus": 1, "software": {"torch": "2"}}, {"attn_implementation": "flash_attention_2"}),
-        ("optimizer_kernel", {}, {"optimizer": "paged_adamw_8bit"}),
-        ("optimizer_kernel", {"gpus": 1, "software": {"torch": "2"}}, {"optimizer": "adamw_8bit"}),
-        ("optimizer_kernel", {"gpus": 1, "software": {"torch": "2"}}, {"optimizer": "adamw_torch_4bit"}),
-        ("tf32_hardware", {}, {"tf32": True}),
-        ("gpu_kernels", {}, {"hub_kernels": True}),
-        ("expandable_segments", {}, {"expandable_segments": True}),
-        (
-            "expandable_segments",
-            {"gpus": 1, "software": {"vllm": "0.19.1"}},
-            {"expandable_segments": True, "rollout_engine": "vllm", "sleep_level": 2},
-        ),
-        ("host_allocator", {"gpus": 1}, {"host_allocator": "keep"}),
-        ("batched_weights", {}, {"continuous_batching": True, "precision": "bf16", "master_weights": "fp32"}),
-        ("batched_weights", {"gpus": 1}, {"continuous_batching": True, "precision": "fp16"}),
-        ("knob_acts", {}, {"continuous_batching_memory": 0.3}),
-        ("knob_acts", {"gpus": 1}, {"rollout_engine": "vllm", "continuous_batching": True}),
-        ("sleep_mode", {}, {"rollout_engine": "vllm", "sleep_level": 1}),
-        (
-            "one_cache_size",
-            {"gpus": 1},
-            {"rollout_engine": "vllm", "kv_cache_memory_bytes": 1 << 30, "gpu_memory_utilization": 0.5},
-        ),
-        ("knob_acts", {"gpus": 1}, {"gpu_memory_utilization": 0.5}),
-        ("knob_acts", {"gpus": 1}, {"zero_stage": 1, "offload_optimizer": "cpu"}),
-        ("knob_acts", {"gpus": 1}, {"zero_stage": 2, "offload_parameters": "cpu"}),
-        ("knob_acts", {"gpus": 1}, {"fsdp_offload": True}),
-        ("knob_acts", {"gpus": 2}, {"rollout_engine": "vllm", "rollout_gpus": 1}),
-        ("framework_has_knob", {"framework": "verl", "gpus": 1}, {"zero_stage": 2}),
-        ("framework_has_knob", {"framework": "open_r1"}, {"remove_padding": True}),
-        ("known_framework", {"framework": "another"}, {}),
-        ("zero_or_fsdp", {"gpus": 2}, {"zero_stage": 2, "fsdp": "fsdp2"}),
-        ("deepspeed_installed", {"gpus": 2, "software": {"torch": "2"}}, {"zero_stage": 2}),
-        (
-            "offloaded_optimizer",
-            {"gpus": 2},
-            {"zero_stage": 2, "offload_optimizer": "cpu", "optimizer": "paged_adamw_8bit"},
-        ),
-        (
-            "gathered_for_vllm",
-            {"gpus": 2},
-            {"zero_stage": 3, "zero3_gather_for_generation": False, "rollout_engine": "vllm"},
-        ),
-        ("gpu_split", {"gpus": 1}, {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 1}),
-        ("gpu_split", {"gpus": 2}, {"rollout_engine": "vllm", "rollout_mode": "server"}),
-        ("gpu_split", {}, {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 1}),
-        (
-            "server_gpus",
-            {"gpus": 8},
-            {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 3, "tensor_parallel_size": 2},
-        ),
-        (
-            "server_gpus",
-            {"gpus": 8},
-            {
-                "rollout_engine": "vllm",
-                "rollout_mode": "server",
-                "rollout_gpus": 4,
-                "tensor_parallel_size": 2,
-                "rollout_data_parallel_size": 1,
-            },
-        ),
-        ("tensor_parallel_node", {"gpus": 4, "nodes": 2}, {"rollout_engine": "vllm", "tensor_parallel_size": 8}),
-        ("rollout_engine", {"gpus": 1}, {"rollout_engine": "sglang"}),
-        ("guessed_tokens", {"gpus": 1}, {"rollout_engine": "vllm", "speculative_decoding": "ngram"}),
-        ("engine_installed", {"gpus": 1, "software": {"torch": "2"}}, {"rollout_engine": "vllm"}),
-        (
-            "compiler_installed",
-            {"software": {"vllm": "1", "c++": ""}},
-            {"rollout_engine": "vllm", "enforce_eager": False},
-        ),
-        ("batched_tokens", {"gpus": 1}, {"rollout_engine": "vllm", "max_num_seqs": 512, "max_num_batched_tokens": 256}),
-        ("whole_prefill", {"gpus": 1}, {"rollout_engine": "vllm", "chunked_prefill": False, "max_model_len": 8192}),
-        (
-            "model_length",
-            {"gpus": 1, "max_prompt_length": 512, "max_completion_length": 1024},
-            {"rollout_engine": "vllm", "max_model_len": 1024},
-        ),
-        (
-            "model_length",
-            {"gpus": 1, "model": ModelFacts(max_positions=2048)},
-            {"rollout_engine": "vllm", "max_model_len": 4096},
-        ),
-        ("engine_fp8", {"gpus": 1, "compute_capability": (8, 0)}, {"rollout_engine": "vllm", "kv_cache_dtype": "fp8"}),
-        (
-            "token_budget",
-            {"gpus": 1, "framework": "verl", "max_prompt_length": 512, "max_completion_length": 1024},
-            {"dynamic_batching": True, "update_tokens": 1024},
-        ),
-        ("sequence_parallel", {"gpus": 4, "framework": "ms_swift"}, {"sequence_parallel_size": 3}),
-        ("packed_rows", {"gpus": 1, "framework": "ms_swift"}, {"remove_padding": True}),
-    ],
-)
-def test_a_rule_bites_and_its_nearest_values_are_legal(
-    rule: str, resources: dict[str, Any], values: dict[str, KnobValue]
-) -> None:
-    machine = Resources(**{"device": "cuda" if resources.get("gpus") else "cpu", **resources})
-    configuration = Configuration({**BARE, **values})
+def machine_of(on: Mapping[str, Any]) -> Resources:
+    found = {"device": "cuda" if on.get("gpus") else "cpu", **on}
+    if "compute_capability" in found:
+        found["compute_capability"] = tuple(found["compute_capability"])
+    if "model" in found:
+        found["model"] = ModelFacts(**found["model"])
+    return Resources(**found)
+
+
+def knobs_of(on: Mapping[str, Any], values: Mapping[str, KnobValue]) -> Configuration:
+    return Configuration({**BARE, **BARE_OF.get(on.get("framework", ""), {}), **values})
+
+
+@pytest.mark.parametrize("row", ROWS["refused"], ids=str)
+def test_a_rule_bites_and_its_nearest_values_are_legal(row: list[Any]) -> None:
+    rule, on, values, *words = row
+    configuration, machine = knobs_of(on, values), machine_of(on)
     found = {violation.rule: violation for violation in check(configuration, machine)}
     assert rule in found
-    assert found[rule].sentence.endswith(".")
-    assert "\n" not in found[rule].sentence
+    sentence = found[rule].sentence
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+    assert [word for word in words if word not in sentence] == []
     for knob, value in found[rule].nearest:
         moved = Case(configuration, machine).with_knob(knob, value).values
         mended = check(Configuration(moved), machine)
-        assert names(mended) < set(found), (knob, value)
+        assert names(mended) <= set(found) - {rule}, (knob, value)
         left = [n for n in configuration if moved.get(n) not in (configuration[n], value)]
-        assert all(n in found[rule].sentence.partition("nearest legal")[2] for n in left), left
+        assert all(n in sentence.partition("nearest legal")[2] for n in left), left
     if knob_values := dict(found[rule].nearest):
-        assert "nearest legal: " in found[rule].sentence
-        assert next(iter(knob_values)) in found[rule].sentence
+        assert "nearest legal: " in sentence
+        assert next(iter(knob_values)) in sentence
+    if owner := OWNERS.get(rule.split("_")[0]):
+        others = (machine_of({**on, "framework": framework}) for framework in FRAMEWORKS if framework != owner)
+        assert not any(rule in names(check(configuration, other)) for other in others)
 
 
-@pytest.mark.parametrize(
-    ("resources", "values"),
-    [
-        ({}, {}),
-        ({}, {"precision": "fp8", "fp8_emulate": True}),
-        ({"gpus": 1, "compute_capability": (8, 9)}, {"precision": "fp8"}),
-        ({"gpus": 1, "compute_capability": (8, 0)}, {"attn_implementation": "flash_attention_2"}),
-        ({"gpus": 1, "software": {"flash-attn": "2.8"}}, {"attn_implementation": "flash_attention_2"}),
-        ({"gpus": 1}, {"attn_implementation": "flash_attention_3"}),
-        ({"gpus": 1}, {"rollout_engine": "vllm", "expandable_segments": True, "sleep_level": 0}),
-        ({"gpus": 1}, {"gpu_memory_utilization": 0.3}),
-        ({"gpus": 1}, {"rollout_engine": "vllm", "gpu_memory_utilization": 0.5}),
-        ({"gpus": 1}, {"rollout_engine": "vllm", "kv_cache_memory_bytes": 1 << 30}),
-        ({"gpus": 1}, {"rollout_engine": "vllm", "kv_cache_memory_bytes": 1 << 30, "gpu_memory_utilization": 0.3}),
-        ({"gpus": 1}, {"kv_cache_memory_bytes": 1 << 30, "gpu_memory_utilization": 0.3}),
-        ({"gpus": 2}, {"zero_stage": 2, "offload_optimizer": "cpu"}),
-        ({}, {"zero_stage": 2}),
-        ({"software": {"vllm": "1", "c++": ""}}, {"rollout_engine": "vllm"}),
-        ({"software": {"vllm": "1", "c++": ""}}, {"rollout_engine": "vllm", "enforce_eager": True}),
-        ({"software": {"vllm": "1"}}, {"rollout_engine": "vllm", "enforce_eager": False, "torch_compile": True}),
-        ({"gpus": 1, "software": {"vllm": "1", "c++": ""}}, {"rollout_engine": "vllm", "enforce_eager": False}),
-        ({"gpus": 8}, {"rollout_engine": "vllm", "tensor_parallel_size": 4}),
-        ({}, {"precision": "bf16", "master_weights": "bf16", "optimizer": "adamw_torch_fused"}),
-        ({}, {"precision": "fp32", "continuous_batching": True, "continuous_batching_memory": 0.01}),
-        ({"gpus": 1}, {"master_weights": "bf16", "continuous_batching": True, "continuous_batching_memory": 0.3}),
-    ],
-)
+@pytest.mark.parametrize(("rule", "on", "values"), ROWS["taken"], ids=str)
 def test_what_is_not_known_or_does_no_harm_is_not_ruled_out(
-    resources: dict[str, Any], values: dict[str, KnobValue]
+    rule: str, on: dict[str, Any], values: dict[str, KnobValue]
 ) -> None:
-    machine = Resources(**{"device": "cuda" if resources.get("gpus") else "cpu", **resources})
-    assert check(Configuration({**BARE, **values}), machine) == ()
+    found = names(check(knobs_of(on, values), machine_of(on)))
+    assert rule not in found if rule else found == set()
 
 
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"mirco_batch_size": 2}, "mirco_batch_size is not a known knob; did you mean micro_batch_size."),
-        ({"beta": 0.1}, "beta is not a knob: the objective stays as in your own configuration."),
-        ({"micro_batch_size": 0}, "micro_batch_size: expected a whole number from 1 to 65536, got 0."),
-        ({"precision": "fp4"}, "precision: expected one of bf16, fp16, fp32, fp8, got fp4."),
-    ],
-)
-def test_names_and_values_that_do_not_exist(values: dict[str, KnobValue], sentence: str) -> None:
-    assert [v.sentence for v in check(values, Resources())] == [sentence]
+def test_every_rule_has_a_row() -> None:
+    tried = {row[0] for row in ROWS["refused"]} | HERE
+    assert {rule.name for rule in RULES if not rule.name.startswith(ELSEWHERE)} - tried == set()
+
+
+@pytest.mark.parametrize("row", ROWS["own_keys"], ids=str)
+def test_the_users_own_keys_are_refused_where_the_framework_would_refuse_them_late(row: list[Any]) -> None:
+    on, own, values, rule, *words = row
+    found = check_passthrough(own, {**BARE, **values}, machine_of(on))
+    assert names(found) == ({rule} if rule else set())
+    assert all(word in violation.sentence for word in words for violation in found)
+    assert all(violation.sentence.endswith(".") for violation in found)
+    if rule and on.get("framework") != "verl":
+        assert check_passthrough(own, {**BARE, **values}, machine_of({**on, "framework": "verl"})) == ()

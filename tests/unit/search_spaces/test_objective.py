@@ -9,7 +9,7 @@ import pytest
 from autotune.specification.build import resources_for
 from autotune.specification.request import ResolvedRequest
 from search_spaces.configuration import ModelFacts, Resources
-from search_spaces.own_keys import per_micro_batch
+from search_spaces.own_keys import per_micro_batch, quantized
 from tests.parity.objectives import OBJECTIVES, Objective
 
 
@@ -35,6 +35,27 @@ def test_what_is_measured_is_what_is_ruled(objective: Objective) -> None:
 def test_the_key_is_named(settings: dict[str, Any], said: str) -> None:
     assert per_micro_batch("trl", settings) == said
     assert per_micro_batch("verl", settings) == ""
+
+
+@pytest.mark.parametrize(("loss", "said"), [("grpo", ""), ("bnpo", "loss_type bnpo"), ("real", "loss_type real")])
+def test_what_ms_swift_averages_over_each_micro_batch(loss: str, said: str) -> None:
+    assert per_micro_batch("ms_swift", {"loss_type": loss}) == said
+
+
+@pytest.mark.parametrize(
+    ("settings", "loaded"),
+    [
+        ({"load_in_4bit": True, "use_peft": True}, "4 bit"),
+        ({"load_in_8bit": True}, "8 bit"),
+        ({"quant_method": "bnb", "quant_bits": 4}, "4 bit"),
+        ({"quant_method": "bnb", "quant_bits": "8"}, "8 bit"),
+        ({"quant_method": "hqq", "quant_bits": 4}, ""),
+        ({"load_in_4bit": False, "quant_bits": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_a_model_is_loaded_in_is_read_from_the_users_keys(settings: dict[str, Any], loaded: str) -> None:
+    assert quantized(settings) == loaded
 
 
 def test_a_study_is_told() -> None:

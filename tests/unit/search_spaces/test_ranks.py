@@ -28,7 +28,6 @@ def test_ranks_of_a_cpu_train_and_on_gpus_every_gpu_does() -> None:
     assert GPU.training_processes == 2
     assert Resources(gpus=4, nodes=2, cpu_ranks=7).training_processes == 8
     assert Resources(cpu_ranks=3, nodes=2).training_processes == 6
-    assert said(Resources(nodes=2)) == {}, "CPUs of several nodes train together"
 
 
 def test_the_batch_is_of_all_ranks() -> None:
@@ -70,42 +69,3 @@ def test_more_ranks_than_cores_or_none_at_all_are_refused(ranks: int) -> None:
 def test_on_a_gpu_machine_every_gpu_trains() -> None:
     with pytest.raises(UsageError, match="--ranks is for runs on a CPU"):
         build.ranked(Resources(gpus=1, device="cuda", cpu_cores=8), 2)
-
-
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_every_stage_is_legal_on_a_cpu_with_one_rank_or_two(stage: int) -> None:
-    for ranks in (1, 2):
-        resources = Resources(cpu_cores=2, cpu_ranks=ranks)
-        assert said(resources, zero_stage=stage, micro_batch_size=8, precision="fp32") == {}
-
-
-@pytest.mark.parametrize(
-    ("rule", "resources", "values", "words"),
-    [
-        ("offload_place", CPU, {"zero_stage": 2, "offload_optimizer": "cpu"}, "moves nothing on a CPU run"),
-        ("offload_place", CPU, {"zero_stage": 3, "offload_parameters": "cpu"}, "moves nothing on a CPU run"),
-        ("offload_place", GPU, {"zero_stage": 2, "offload_optimizer": "nvme"}, "needs a folder on an NVMe disk"),
-        ("offload_place", GPU, {"zero_stage": 3, "offload_parameters": "nvme"}, "needs a folder on an NVMe disk"),
-        ("even_bucket", CPU, {"zero_stage": 2, "zero_allgather_bucket": 7}, "needs an even number"),
-        ("fsdp_device", CPU, {"fsdp": "fsdp2"}, "needs a GPU"),
-    ],
-)
-def test_what_cannot_be_is_said_in_one_sentence(rule: str, resources: Resources, values: Any, words: str) -> None:
-    found = said(resources, micro_batch_size=8, precision="fp32", **values)
-    assert set(found) == {rule}
-    assert words in found[rule]
-
-
-@pytest.mark.parametrize(
-    ("resources", "values"),
-    [
-        (GPU, {"zero_stage": 2, "offload_optimizer": "cpu"}),
-        (GPU, {"zero_stage": 3, "offload_parameters": "cpu"}),
-        (CPU, {"zero_stage": 1, "zero_allgather_bucket": 8}),
-        (CPU, {"zero_stage": 3, "zero_allgather_bucket": 7}),
-        (GPU, {"fsdp": "fsdp2"}),
-        (CPU, {"fsdp": "none"}),
-    ],
-)
-def test_its_neighbour_is_legal(resources: Resources, values: Any) -> None:
-    assert said(resources, micro_batch_size=8, precision="fp32", **values) == {}
