@@ -24,44 +24,6 @@ from autotune.specification.user_input import sha256_of
 from tests.unit.cli.conftest import Run
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("start", "--framework", "vrel"), "did you mean verl"),
-        (("start", "--name", "a\nb"), "expected one line of text"),
-        (("start", "--name", ""), "--name is empty"),
-        (("start", "--name", "--force"), "begun with no dash"),
-        (("best", "--json", "--keep", "precision=fp32"), "--keep answers in sentences"),
-        (("start", "--memory-limit", "1KiB"), "needs 256 MiB and more"),
-        (("start", "--env", "NO_SUCH_VARIABLE=1"), "export it first, and give its name alone"),
-        (("start", "--memory-limit", "80"), "--memory-limit '80' has no unit"),
-        (("start", "--grace", "5"), "--grace '5' has no unit"),
-        (("retry", "0", "--budget", "-5m"), "--budget '-5m' is not longer than zero"),
-        (("status", "--home="), "--home is empty"),
-        (("best", ""), "the word after best is empty"),
-        (("plan", "--framework", "swfit", "--model", "m"), "expected one of trl, openr1, swift, verl"),
-        (("report", "-o", "r.pdf"), "ends in .html or .md"),
-        (("show", "first", "3"), "'N': expected a whole number, got 'first'"),
-        (("start", "--gpu-hours", "2h"), "'--gpu-hours': expected a number, got '2h'"),
-        (("start", "--max-trials", "0"), "'--max-trials': expected greater than or equal to 1, got '0'"),
-        (("trials", "--state", "failed"), "'--state': 'failed' is not one of 'waiting', 'running'"),
-        (("space", "show", "--gpus", "all"), "'--gpus': expected a whole number, got 'all'"),
-    ],
-)
-def test_a_word_that_means_nothing_is_refused_by_its_option(autotune: Run, words: tuple[str, ...], said: str) -> None:
-    limited = (*words, "--budget", "1m") if words[0] == "start" else words
-    code, out, err = autotune(*limited)
-    assert (code, out) == (2, "")
-    assert (f"Error: Invalid value for {said}" if said.startswith("'") else said) in err
-    assert err.count("\n") == 1 or said.startswith("'")
-
-
-@pytest.mark.parametrize("words", [("--keep", "precision"), ("--keep", "nosuch=3")])
-def test_a_knob_to_keep_is_refused_by_its_own_option(autotune: Run, study: Study, words: tuple[str, ...]) -> None:
-    code, _, err = autotune("best", *words)
-    assert (code, err.startswith(f"autotune: {' '.join(words)}: ")) == (2, True)
-
-
 def test_in_a_folder_that_is_gone_a_command_says_so(autotune: Run, tmp_path: Path, monkeypatch: Any) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

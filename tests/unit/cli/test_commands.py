@@ -151,12 +151,6 @@ def test_no_match_is_said_on_stderr(autotune: Run, study: Study) -> None:
     assert autotune("trials", "--state", "PRUNED") == (0, "", "no trial matches\n")
 
 
-def test_a_bad_option_is_usage(autotune: Run, study: Study) -> None:
-    code, out, err = autotune("trials", "--sort", "colour")
-    assert (code, out) == (2, "")
-    assert "speed" in err
-
-
 def test_best_says_what_the_whole_run_takes(autotune: Run, study: Study) -> None:
     _, plain, _ = autotune("best")
     code, out, _ = autotune("best", "--updates", "1000")
@@ -166,22 +160,6 @@ def test_best_says_what_the_whole_run_takes(autotune: Run, study: Study) -> None
     _, text, _ = autotune("best", "--updates", "1000", "--json")
     found = json.loads(text)["whole_run"]
     assert found["hours"]["after"]["low"] <= found["hours"]["after"]["value"] <= found["hours"]["after"]["high"]
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        (("--price", "2"), "--price needs --updates"),
-        (("--updates", "10", "--price", "-2"), "above 0"),
-        (("--updates", "10", "--price", "2"), "runs on a CPU"),
-    ],
-)
-def test_a_price_that_says_nothing_is_refused_in_one_sentence(
-    autotune: Run, study: Study, given: tuple[str, ...], why: str
-) -> None:
-    code, out, err = autotune("best", *given)
-    assert (code, out) == (2, "")
-    assert why in err
 
 
 def test_best_so_far_says_so(autotune: Run, study: Study) -> None:
@@ -278,11 +256,6 @@ def test_show_json_has_every_cycle_in_units(autotune: Run, study: Study) -> None
     assert len(trial["cycles"]) == 3
     assert trial["cycles"][0]["phase_seconds"]["generate"] == 2.5
     assert trial["host_peak_bytes"] == 5 * factories.GIB // 2
-
-
-def test_show_an_unknown_trial_names_the_nearest(autotune: Run, study: Study) -> None:
-    code, _, err = autotune("show", "40")
-    assert (code, err) == (2, "autotune: study 'first' has no trial 40; the nearest is 4\n")
 
 
 def test_logs_strip_escapes_and_tell_data_from_talk(autotune: Run, home: HomePaths, study: Study) -> None:

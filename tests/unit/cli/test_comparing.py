@@ -82,22 +82,6 @@ def test_studies_of_another_machine_and_model_say_so_first_and_nothing_steers_th
     assert len(document["baselines"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("0", "first"), "compare two trials by number or two studies by name"),
-        (("0", "99"), "study 'first' has no trial 99"),
-        (("first", "secnd"), "there is no study 'secnd'"),
-        (("0", "1", "--study", "frist"), "did you mean 'first'?"),
-    ],
-)
-def test_what_is_not_there_is_one_sentence(autotune: Run, study: Study, arguments: tuple[str, ...], said: str) -> None:
-    code, out, err = autotune("compare", *arguments)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1
-
-
 def test_what_a_study_does_not_set_is_what_its_own_framework_does() -> None:
     trials = [factories.finished(0, cycle_seconds=10.0)]
     set_in_trl = factories.configuration(num_generations=8)

@@ -45,7 +45,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "model" / "config.json").write_text(json.dumps(MODEL))
     for name, text in OWN.values():
         (tmp_path / name).write_text(text)
-    (tmp_path / "trl.sh").write_text("trl grpo --model_name_or_path model --reward_funcs accuracy_reward")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AUTOTUNE_HOME", str(tmp_path / "home"))
     return tmp_path
@@ -125,28 +124,3 @@ def test_an_export_changes_the_knobs_that_were_named_and_nothing_else(framework:
     assert "prompts/train.jsonl" not in document["files"], "the prompts are the configuration's own"
     again = run("export", "--config", str(path), *words)
     assert again.exit_code != 0, "files that are there"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("plan",), "name a model with --model, or your own configuration with --config"),
-        (("plan", "--config", "grpo.yaml", "--need"), "--need cannot be used with --config"),
-        (("plan", "--config", "gone.yaml"), "gone.yaml cannot be read"),
-        (("plan", "--config", "grpo.yaml", "--set", "zero_stage=9"), "zero_stage"),
-        (("plan", "--config", "run.py"), "a Python program is not read"),
-        (("doctor", "--gpu", "h100"), "name it with --config"),
-        (("doctor", "--gpu", "hh100", "--config", "grpo.yaml"), "did you mean h100"),
-        (("export", "--config", "grpo.yaml"), "say with --gpus how many GPUs"),
-        (("export", "--config", "grpo.yaml", "--gpus", "7"), "rows"),
-        (("export", "--config", "trl.sh", "--gpus", "8"), "name them with --data FILE.jsonl"),
-    ],
-)
-def test_what_cannot_be_asked_is_one_sentence(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("run.py").write_text("raise SystemExit('it was run')")
-    code, error = told(capsys, *words)
-    assert code == 2
-    assert said in error
-    assert error.count("\n") == 1

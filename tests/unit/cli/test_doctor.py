@@ -344,22 +344,6 @@ def test_rewards_and_packages_of_the_options_are_asked_for(
     assert asked == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--reward", "gone.py:score"), "there is no file"),
-        (("--reward", "score"), "expected FILE.py:FUNCTION"),
-        (("--task", "a:b"), "expected reasoning-gym:NAME"),
-        (("--config", "gone.yaml"), "gone.yaml"),
-    ],
-)
-def test_a_bad_option_is_one_sentence(autotune: Run, arguments: tuple[str, ...], said: str) -> None:
-    code, out, err = autotune("doctor", *arguments)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1
-
-
 SWIFT = {
     "torch": "2.13.0",
     "swift": "4.6.0",

@@ -11,7 +11,6 @@ import typer
 from typer.testing import CliRunner
 
 from autotune.cli.commands.plan import plan
-from autotune.cli.failures import exit_code_of
 from tests.support.published_models import PUBLISHED
 
 SPACE = """
@@ -72,35 +71,6 @@ def test_where_nothing_fits_the_exit_code_says_so(model: Path) -> None:
     with_fewer_bits = run("--model", "config.json", "--gpu", "l4")
     assert with_fewer_bits.exit_code == 3
     assert "Nothing with the same numerics is likely to fit" in " ".join(with_fewer_bits.stdout.split())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--model", "absent"), "cannot be read"),
-        (("--model", "org/absent"), "nor in the hub's local cache"),
-        (("--model", "config.json", "--gpu", "hh100"), "did you mean h100"),
-        (("--model", "config.json", "--gpu", "h1000", "--gpu-memory", "80"), "give --gpu-memory, --gpu-tflops and"),
-        (("--model", "config.json", "--gpu", "rtx9999"), "known are t4"),
-        (("--model", "config.json", "--gpu", "tpu"), "an NPU or another accelerator"),
-        (("--model", "config.json", "--gpu", "8xH100"), "write --gpu h100 --gpus 8"),
-        (("--model", "config.json", "--framework", "other"), "expected one of trl"),
-        (("--model", "config.json", "--space", "none.yaml"), "cannot be read"),
-        (("--model", "config.json", "--gpus", "8", "--rows-per-update", "11"), "rows per update cannot be shared"),
-    ],
-)
-def test_bad_input_is_one_sentence(
-    model: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
-) -> None:
-    def command() -> None:
-        app = typer.Typer(pretty_exceptions_enable=False)
-        app.command()(plan)
-        app(list(arguments), standalone_mode=False)
-
-    assert exit_code_of(command) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
 
 
 def test_what_a_model_needs_is_a_table_of_gpus(model: Path) -> None:

@@ -1,7 +1,5 @@
 from pathlib import Path
 
-import pytest
-
 from autotune.domain import Study
 from tests.unit.cli.conftest import Run
 
@@ -35,24 +33,6 @@ def test_what_is_there_is_not_overwritten(autotune: Run, study: Study, tmp_path:
     assert "report.svg is there already; --force overwrites it" in err
     assert not target.exists()
     assert target.with_suffix(".svg").read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("", "is a folder; name a file"), ("a.svg", "would be the plot"), ("no/such/folder.md", "cannot be written")],
-)
-def test_where_it_cannot_go_is_one_sentence(autotune: Run, study: Study, tmp_path: Path, name: str, said: str) -> None:
-    (tmp_path / "no").write_text("")
-    code, out, err = autotune("report", "-o", str(tmp_path / name))
-    assert (code, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1
-
-
-def test_an_unknown_study_is_one_sentence(autotune: Run, study: Study, tmp_path: Path) -> None:
-    code, _, err = autotune("report", "frist", "-o", str(tmp_path / "report.md"))
-    assert (code, err) == (2, "autotune: there is no study 'frist'; did you mean 'first'?\n")
-    assert not (tmp_path / "report.md").exists()
 
 
 def test_a_page_is_one_file_without_a_plot_beside_it(autotune: Run, study: Study, tmp_path: Path) -> None:

@@ -77,30 +77,6 @@ def test_json_ends_with_the_trial(autotune: Run, ended: Study, runs: Runs) -> No
     assert (last["type"], last["retry_of"], last["trial"]["number"]) == ("end", 2, 3)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("retry", "9"), "study 'first' has no trial 9; the nearest is 2"),
-        (("retry", "1", "--budget", "4hh"), "'4hh' is no duration"),
-        (("retry", "1", "frist"), "there is no study 'frist'"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_runs_nothing(
-    autotune: Run, home: HomePaths, ended: Study, runs: Runs, arguments: Any, said: str
-) -> None:
-    code, out, err = autotune(*arguments)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1
-    assert len(trials(home)) == 3
-
-
-def test_a_trial_that_has_not_ended_cannot_be_repeated(autotune: Run, study: Study, runs: Runs) -> None:
-    code, _, err = autotune("retry", "3")
-    assert code == 2
-    assert err == "autotune: trial 3 is running; only a finished trial can be run again\n"
-
-
 def test_another_machine_is_refused(autotune: Run, home: HomePaths, ended: Study, runs: Runs, wiring: Any) -> None:
     def differs(*_: Any) -> None:
         raise StudyDiffersError("study 'first' was measured on another machine")

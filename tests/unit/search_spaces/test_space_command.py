@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -126,33 +125,6 @@ def test_a_space_as_json() -> None:
     assert document["space"] == "cpu"
     assert {"knob", "values", "unit", "effect", "reach", "key", "summary"} == set(document["knobs"][0])
     assert document["legal"] > 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["check", "node-8gpus"], "there is no preset node-8gpus; did you mean node-8gpu."),
-        (["check", "--framework", "tlr"], "expected one of trl, openr1, swift, verl"),
-        (["check", "--set", "micro_batch=1"], "micro_batch is not a known knob; did you mean micro_batch_size."),
-        (["check", "--set", "micro_batch_size"], "expected KNOB=VALUE"),
-        (["check", "--set", "precision=\x1b[31m"], "expected one of bf16"),
-        (["check", "--gpus", "1", "--compute-capability", "nine"], "expected a number such as 8.9"),
-    ],
-)
-def test_bad_usage_is_a_sentence(arguments: list[str], part: str) -> None:
-    code, text = run(*arguments)
-    assert code == 2
-    assert part in text
-    assert "\x1b" not in text
-
-
-def test_a_file_is_named_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text("knobs:\n  micro_batch_size: [1, two]\n")
-    assert run("show", str(path)) == (
-        2,
-        f"{path}, line 2: knobs.micro_batch_size: expected a whole number from 1 to 65536, got two.",
-    )
 
 
 def test_older_hardware_is_believed() -> None:
