@@ -54,6 +54,16 @@ def test_stages_have_the_variables_of_the_unpacked_packages_and_no_path_of_modul
     assert (at.out / "told.log").read_text() == "0 or = 1, none, mine\n"
 
 
+@pytest.mark.parametrize(("setup", "asks", "budget"), [(0.1, True, 480), (1.0, False, 473), (2.0, False, 373)])
+def test_the_study_starts_with_what_is_left_of_its_time(tmp_path: Path, setup: float, asks: bool, budget: int) -> None:
+    at, asked = places(tmp_path), Stage("questions", 75, ("true",), least=20)
+    study = Stage("study", 495, ("echo", "{left}"), least=315, first=True)
+    Visit(at, 600.0, SPEED).run([Stage("model", 300, ("sleep", str(setup)), least=10), asked, study])
+    begun = [line["stage"] for line in lines(at.out) if line["event"] == "begins"]
+    assert ("questions" in begun) is asks
+    assert budget - 73 < int((at.out / "study.log").read_text()) <= budget
+
+
 def alive(tag: str) -> list[int]:
     """Processes that carry the tag in their environment; those that are ending do not count."""
     found = []
