@@ -41,13 +41,6 @@ CLASSES = frozenset(
         *("ContinuousBatchingManager", "ContinuousMixin", "BackgroundThreadStatus"),
     }
 )
-ATTRIBUTES = frozenset(
-    {
-        *("Scheduler", "Worker", "DeepSpeedZeroOptimizer_Stage3", "DeepSpeedZeroOptimizer"),
-        *("ContinuousBatchingManager", "BackgroundThreadStatus"),
-    }
-)
-"""Classes whose instances' own attributes are told as well."""
 
 
 def names(path: Path) -> Iterator[str]:
@@ -62,9 +55,8 @@ def names(path: Path) -> Iterator[str]:
                     yield f"{node.name}.{inner.name}({arguments(inner)})"
                 elif isinstance(inner, ast.AnnAssign):
                     yield f"{node.name}.{ast.unparse(inner.target)}"
-            if node.name in ATTRIBUTES:
-                own = re.findall(r"^\s+self\.(\w+)(?:: .+)? = ", ast.unparse(node), re.MULTILINE)
-                yield from (f"{node.name}.{name}" for name in own)
+            own = re.findall(r"^\s+self\.(\w+)(?:: .+)? = ", ast.unparse(node), re.MULTILINE)
+            yield from (f"{node.name}.{name}" for name in own)
         elif isinstance(node, ast.FunctionDef):
             yield f"{node.name}({arguments(node)})"
         elif isinstance(node, ast.Assign):  # constants, and what is the same under another name
