@@ -26,6 +26,11 @@ def code(value: object) -> str:
     return f"{fence}{space}{text}{space}{fence}"
 
 
+def cell(value: object) -> str:
+    """Returns a value as a code span for a cell of a table."""
+    return code(value).replace("|", "\\|")
+
+
 def block(lines: Iterable[str]) -> str:
     """Returns cleaned lines in a monospaced block."""
     safe = [_line(line) for line in lines]
@@ -61,13 +66,3 @@ def bars(shares: Mapping[str, float]) -> list[str]:
         filled, _ = cells_for([max(0.0, share), max(0.0, 1.0 - share)], BAR_WIDTH)
         lines.append(f"{clean(name):<10}{'█' * filled}{'░' * (BAR_WIDTH - filled)} {100 * share:5.1f} %")
     return lines
-
-
-def sections(parts: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Returns ``## title`` and paragraphs for each part that has a non-empty paragraph."""
-    made = []
-    for title, paragraphs in parts:
-        body = [text for text in paragraphs if text]
-        if body:
-            made.append("\n\n".join([f"## {title}", *body]))
-    return "\n\n".join(made)

@@ -10,7 +10,7 @@ from autotune.insights.why import RulingCause, Why, why_json
 from autotune.proposals import dominance
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.recommendation.recommend import recommend
-from autotune.report.found import why_section
+from autotune.report import report
 from search_spaces.space import SearchSpace
 from tests.support import factories
 from tests.support.not_none import not_none
@@ -71,13 +71,13 @@ def test_a_memory_failure_one_step_further_is_a_limit(spec: StudySpec, trials: l
 
 def test_the_documents_say_the_same(spec: StudySpec, trials: list[Trial]) -> None:
     _, why = answered(spec, trials)
-    text = "\n".join(why_section(why))
+    text = report(StudyReading(factories.study(spec=spec), tuple(trials), (0.0, 0.0)), reasons=why)
     document = not_none(why_json(why))
     shares = document["rows"][0]["shares"]
     assert [[c["knob"] for c in knob["changes"]] for knob in shares["knobs"]] == [["micro_batch_size"]]
     assert all(f"- {line}" in text.replace("`", "") for line in (shares["knobs"][0]["words"], shares["words"]))
     assert document["rows"][0]["failed_neighbours"][0]["cause"] == "OOM in update (host)"
-    assert (why_section(None), why_json(None)) == ([], None)
+    assert why_json(None) is None
 
 
 def test_without_an_answer_there_is_no_why(spec: StudySpec, trials: list[Trial]) -> None:

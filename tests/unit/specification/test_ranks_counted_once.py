@@ -9,7 +9,8 @@ from rich.console import Console
 
 from autotune.cli.screens.trial import trial_screen
 from autotune.domain import CycleKind, Trial
-from autotune.report.measured import limits
+from autotune.recommendation.reading import StudyReading
+from autotune.report import report
 from autotune.study.budget import predict
 from tests.support import factories
 
@@ -41,7 +42,8 @@ def test_the_predicted_start_up_is_not_eaten_by_the_second_ranks_cycles(one: Tri
 
 def test_groups_at_natural_lengths_are_not_doubled(one: Trial) -> None:
     for trial in (one, doubled(one)):
-        assert "40 groups ran at natural lengths" in limits(factories.study(), [trial], None, None)
+        reading = StudyReading(factories.study(), (trial,), (0.0, 0.0))
+        assert "40 groups ran at natural lengths" in report(reading)
 
 
 def test_the_trials_page_counts_groups_once_and_shows_both_ranks(one: Trial) -> None:

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from autotune.domain import Budget, Configuration, FailureReason, Outcome, Trial, TrialKind, TrialState
+from autotune.recommendation.reading import StudyReading
 from autotune.recommendation.recommend import recommend
-from autotune.report.measured import protocol
+from autotune.report import report
 from autotune.statistics import evidence
 from autotune.statistics.evidence import Row
 from autotune.study import confirmation, judging, protocols
@@ -76,10 +77,10 @@ def test_the_headline_keeps_the_temperature_and_the_other_row_says_what_it_chang
 
 
 def test_the_report_does_not_say_that_all_did_the_same_work(study: StudyResult) -> None:
-    text = " ".join(protocol(study.study, study.trials))
+    text = report(StudyReading(study.study, study.trials, (0.0, 0.0)))
     assert "At another temperature completions become longer or shorter" in text
     same = [t for t in study.trials if at(t) == 1.0]
-    assert "temperature" not in " ".join(protocol(study.study, same))
+    assert "At another temperature" not in report(StudyReading(study.study, tuple(same), (0.0, 0.0)))
 
 
 def test_none_is_ended_early_and_none_ends_one_at_the_baselines_lengths(study: StudyResult) -> None:
