@@ -10,12 +10,11 @@ from search_spaces.frameworks import Facts
 from search_spaces.knobs import add_framework, plain_keys
 from search_spaces.knobs.build import native
 from trainer.child.contract import TrialSpec
-from trainer.frameworks.common.config_entries import read_mapping
+from trainer.frameworks.common.config_entries import Imported, read_mapping
 from trainer.frameworks.common.exported import RUN, Command, Export, ExportRequest
 from trainer.frameworks.common.failures import diagnose, suggest
 from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.common.trial_arguments import TrialArguments
+from trainer.frameworks.common.values import TrialArguments
 
 __all__ = [
     "RUN", "Command", "Environment", "Export", "ExportNames", "ExportRequest", "Facts", "Field", "Imported",

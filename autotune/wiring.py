@@ -22,7 +22,7 @@ from autotune.proposals.proposer import make_proposer
 from autotune.running.cluster.gathering import Spread, gather, on_every_node, take
 from autotune.running.job import Graces
 from autotune.running.local import LocalRunner, end_study, home_tag
-from autotune.running.preloads import Preloads, most_alive
+from autotune.running.preloaded import Preloads, most_alive
 from autotune.running.warm_pool import WarmWorkerPool, restores_memory
 from autotune.settings import Settings
 from autotune.specification import prepare as specification

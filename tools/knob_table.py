@@ -5,18 +5,14 @@ The text between the two markers comes from the catalogue alone; ``make check`` 
 
 from __future__ import annotations
 
-import argparse
-import difflib
 from collections.abc import Sequence
-from pathlib import Path
 
 from search_spaces.frameworks import TITLES
 from search_spaces.knobs import FRAMEWORKS, KNOBS, Knob, Reach
-from tools.environments import say
+from tools.openapi import ROOT, write_or_check
 
-ROOT = Path(__file__).resolve().parent.parent
+FILE = ROOT / "docs" / "frameworks.md"
 BEGIN, END = "<!-- knobs: begin -->", "<!-- knobs: end -->"
-SHOWN_LINES = 40
 
 
 class MarkerError(ValueError):
@@ -24,20 +20,10 @@ class MarkerError(ValueError):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes or checks the tables; returns 0 if they now equal the catalogue's."""
-    parser = argparse.ArgumentParser(prog="python -m tools.knob_table")
-    parser.add_argument("--check", action="store_true", help="change nothing, fail if a document would change")
-    check = parser.parse_args(arguments).check
-    stale = [path for path, table in tables().items() if not _is_current(path, table, check=check)]
-    if stale:
-        names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
-        say(f"the tables of {names} are not what the catalogue says; `make knob-table` writes them anew")
-    return 1 if stale else 0
-
-
-def tables() -> dict[Path, str]:
-    """Returns document -> text between its markers."""
-    return {ROOT / "docs" / "frameworks.md": whole_table()}
+    """Writes or checks the table; returns 0 if it now equals the catalogue's."""
+    made = replaced(FILE.read_text(encoding="utf-8"), whole_table(), FILE.name)
+    said = f"the table of {FILE.name} is not what the catalogue says; `make knob-table` writes it anew"
+    return write_or_check("tools.knob_table", FILE, made, said, arguments)
 
 
 def whole_table() -> str:
@@ -82,19 +68,6 @@ def replaced(text: str, table: str, name: str) -> str:
         raise MarkerError(f"{name} needs {BEGIN} and, behind it, {END}, each once")
     before, _, rest = text.partition(BEGIN)
     return f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}"
-
-
-def _is_current(path: Path, table: str, *, check: bool) -> bool:
-    """Writes or checks one document; returns whether it now holds ``table``. A check shows the differences."""
-    there = path.read_text(encoding="utf-8")
-    made = replaced(there, table, path.name)
-    if not check:
-        path.write_text(made, encoding="utf-8")
-        return True
-    changed = list(difflib.unified_diff(there.splitlines(), made.splitlines(), path.name, "the catalogue", lineterm=""))
-    for line in changed[:SHOWN_LINES]:
-        say(line)
-    return not changed
 
 
 if __name__ == "__main__":

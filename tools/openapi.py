@@ -9,6 +9,7 @@ import argparse
 import difflib
 import json
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +24,26 @@ FILE = ROOT / "docs" / "openapi.json"
 SHOWN_LINES = 40
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Writes or checks the file; returns 0 if it now equals the description."""
-    parser = argparse.ArgumentParser(prog="python -m tools.openapi")
+    said = "the API is not what docs/openapi.json says; `make openapi` writes it anew, then review the difference"
+    return write_or_check("tools.openapi", FILE, description(), said, arguments)
+
+
+def write_or_check(program: str, file: Path, text: str, said: str, arguments: Sequence[str] | None) -> int:
+    """Writes ``text`` to a generated file; with ``--check`` only compares. Returns 0 if the file now holds ``text``.
+
+    A check shows the first differences, then ``said``.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {program}")
     parser.add_argument("--check", action="store_true", help="change nothing, fail if the file would change")
-    options = parser.parse_args(arguments)
-    text = description()
-    if not options.check:
-        FILE.write_text(text, encoding="utf-8")
+    if not parser.parse_args(arguments).check:
+        file.write_text(text, encoding="utf-8")
         return 0
-    there = FILE.read_text(encoding="utf-8") if FILE.exists() else ""
-    changed = list(difflib.unified_diff(there.splitlines(), text.splitlines(), str(FILE.name), "the API", lineterm=""))
-    for line in changed[:SHOWN_LINES]:
+    there = file.read_text(encoding="utf-8") if file.exists() else ""
+    changed = list(difflib.unified_diff(there.splitlines(), text.splitlines(), file.name, "generated", lineterm=""))
+    for line in (*changed[:SHOWN_LINES], *([said] if changed else [])):
         say(line)
-    if changed:
-        say("the API is not what docs/openapi.json says; `make openapi` writes it anew, then review the difference")
     return 1 if changed else 0
 
 

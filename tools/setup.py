@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from autotune.machine import hardware
-from tools import accelerator, bundled_model, environments
+from tools import bundled_model, environments
 from tools.environments import SetupError, say
 
 MEMORY_NEEDED = 4 << 30
@@ -85,10 +85,10 @@ def _chosen_python(python: str | None) -> Path | None:
     return Path(found).absolute()
 
 
-def _stack(cpu: bool) -> accelerator.Stack:
+def _stack(cpu: bool) -> environments.Stack:
     if cpu:
-        return accelerator.Stack.CPU
-    choice = accelerator.choose(accelerator.read_driver())
+        return environments.Stack.CPU
+    choice = environments.choose(environments.read_driver())
     if choice.stack is None:
         raise SetupError(choice.sentence)
     say(choice.sentence)

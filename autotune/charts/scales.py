@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 DECADE = (1.0, 2.0, 5.0)
@@ -59,12 +59,6 @@ class Bands:
     def left_edge(self, place: int) -> float:
         """Returns the left edge of part ``place``, counted from 0."""
         return self.start + self.width * place
-
-
-def thinned(count: int, most: int) -> Sequence[int]:
-    """Returns places among ``count`` that are labelled: all, or evenly ``most`` of them at most, the first always."""
-    every = max(1, math.ceil(count / max(1, most)))
-    return range(0, count, every)
 
 
 def _step(rough: float) -> float:

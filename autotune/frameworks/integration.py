@@ -22,10 +22,9 @@ from search_spaces.yaml_edit import YamlEditError
 from trainer import frameworks
 from trainer.child.contract import FailureReason, Phase, Pool, TrialSpec
 from trainer.frameworks.common.accelerate_file import named_file
-from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.config_entries import ConfigError, Imported
 from trainer.frameworks.common.exported import Export, ExportRequest
 from trainer.frameworks.common.fields import Field, fields_of
-from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.serving import (
     IN_TRIAL,
     READY_S,
@@ -93,7 +92,7 @@ class Package(Protocol):
 
     @property
     def render(self) -> Callable[..., TrialSpec]:
-        """Function as ``trainer.frameworks.trl.render``; ``Integration._more`` gives its further arguments."""
+        """Function as ``trainer.frameworks.trl.keys``; ``Integration._more`` gives its further arguments."""
 
     @property
     def export(self) -> Callable[..., Export]:

@@ -11,10 +11,11 @@ from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import ms_swift
 from trainer.frameworks.common.exported import PROMPTS, RUN
-from trainer.frameworks.ms_swift import import_config, server
+from trainer.frameworks.ms_swift import import_config
 from trainer.frameworks.ms_swift.config_text import CONFIG
 from trainer.frameworks.ms_swift.megatron import PREFIX
 from trainer.frameworks.ms_swift.plugin import PLUGIN
+from trainer.frameworks.ms_swift.render import server_arguments, trainer_settings, trial_command, wants_server
 
 ADDED = ("model_type", "template", "system", "use_chat_template")
 """Arguments that a trial adds to load a model and read its prompts if the user sets none."""
@@ -45,17 +46,17 @@ class SwiftFramework(Integration):
 
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
         configuration = assignment.trial.configuration
-        if not server.wants_server(configuration):
+        if not wants_server(configuration):
             return None
-        arguments = server.server_arguments(
+        arguments = server_arguments(
             configuration,
             spec.model,
             place.port,
             longest=spec.max_prompt_length + spec.max_completion_length,
             passthrough=spec.passthrough,
         )
-        led = server.trainer_settings(place.port, place.group_port)
-        argv = server.trial_command(place.python, str(assignment.directory.resolve()), arguments)
+        led = trainer_settings(place.port, place.group_port)
+        argv = trial_command(place.python, str(assignment.directory.resolve()), arguments)
         made = companion_of(argv, spec, place, configuration, led)
         return replace(made, environment={**spec.environment, **made.environment})
 

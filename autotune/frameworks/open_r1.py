@@ -11,14 +11,14 @@ from autotune.frameworks.integration import ExportNames, Integration, Source, co
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import open_r1
+from trainer.frameworks.common.config_entries import Imported
 from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN
 from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.server_script import unused
 from trainer.frameworks.common.serving import PORT_VARIABLE, SERVE
-from trainer.frameworks.open_r1 import import_config, server
+from trainer.frameworks.open_r1 import import_config
 from trainer.frameworks.open_r1.export import RECIPE, SCRIPT
-from trainer.frameworks.open_r1.keys import FIELDS, wants_server
+from trainer.frameworks.open_r1.keys import FIELDS, server_command, trainer_settings, wants_server
 
 
 class OpenR1Framework(Integration):
@@ -60,7 +60,7 @@ class OpenR1Framework(Integration):
         configuration = assignment.trial.configuration
         if not wants_server(configuration):
             return None
-        argv = server.server_command(
+        argv = server_command(
             configuration,
             spec.model,
             place.python,
@@ -69,6 +69,6 @@ class OpenR1Framework(Integration):
             revision=spec.revision,
             entry=(SERVE, self.name, str(assignment.directory.resolve())),
         )
-        made = companion_of(argv, spec, place, configuration, server.trainer_settings(place.port))
+        made = companion_of(argv, spec, place, configuration, trainer_settings(place.port))
         port = {PORT_VARIABLE: str(place.group_port)}
         return replace(made, trial_environment={**made.trial_environment, **port})

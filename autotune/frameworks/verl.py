@@ -8,8 +8,8 @@ from typing import Any
 from autotune.frameworks.integration import ExportNames, Integration, Source
 from autotune.ports import Assignment
 from trainer.frameworks import verl
+from trainer.frameworks.common.config_entries import Imported
 from trainer.frameworks.common.exported import PROMPTS, RUN
-from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.script_folder import folder_of
 from trainer.frameworks.verl import import_config, ray
 

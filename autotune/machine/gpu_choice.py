@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from autotune.errors import MachineError, UsageError
 from autotune.machine import gpu_faults, hardware
+from autotune.machine.hardware import slow_paths
 from autotune.machine.nvml import Gpu
-from autotune.machine.topology import slow_paths
 from autotune.wording.numbers import counted, format_size
 from search_spaces.configuration import Resources
 

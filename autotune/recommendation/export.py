@@ -22,8 +22,7 @@ from autotune.wording.text import clean
 from search_spaces.batch import batch_of, training_gpus
 from search_spaces.native import is_native
 from trainer.child.contract import NoteRecord, write_atomic
-from trainer.frameworks.common.exported import Export, ExportRequest
-from trainer.frameworks.common.scripts import with_folder
+from trainer.frameworks.common.exported import Export, ExportRequest, with_folder
 
 README = "README.md"
 TRAIN = "train.jsonl"

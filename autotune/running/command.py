@@ -12,11 +12,10 @@ from autotune.machine import other_load
 from autotune.ports import Clock, StopToken
 from autotune.running.ending import Stop
 from autotune.running.job import Graces
+from autotune.running.launch import spawn_into
 from autotune.running.log import CappedLog, read_tail
-from autotune.running.memory import TreeMemory
 from autotune.running.process_tree import ProcessTree, become_subreaper
-from autotune.running.spawn import spawn_into
-from autotune.running.watchdog import Watchdog
+from autotune.running.watchdog import TreeMemory, Watchdog
 
 LONGEST_LINE = 1 << 20
 """Most bytes of a line; a longer one is passed on in pieces."""

@@ -18,9 +18,9 @@ from autotune.errors import MachineError
 from autotune.ports import Clock, ServerLaunch, StopToken
 from autotune.running.ending import Stop, ended_by
 from autotune.running.job import Graces
+from autotune.running.launch import spawn
 from autotune.running.log import CappedLog, read_tail
 from autotune.running.process_tree import ProcessTree, become_subreaper
-from autotune.running.spawn import spawn
 from trainer.child.contract import PhaseMark, RunPaths, StartupPart, StartupRecord, dumps
 
 _ADDRESSES = (("127.0.0.1", "::ffff:127.0.0.1"), ("0.0.0.0",), ("::",))  # noqa: S104 - looked for, not bound

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from autotune.errors import UsageError
 from autotune.machine.surroundings import has_name
 from autotune.ports import Rendezvous
+from autotune.running.log import CappedLog, LogPump
+from autotune.running.process_tree import Child
 from trainer.child.contract import TAG_VARIABLE, RunPaths, TrialSpec
 
 SHARDING = ("deepspeed", "fsdp")
@@ -155,3 +159,50 @@ def _allowed(name: str, own: Mapping[str, str]) -> bool:
     if name == PASSED or name in own.get(PASSED, "").split(","):
         return True
     return ALLOWED.fullmatch(name) is not None and (name in NOT_SECRET or SECRET.search(name) is None)
+
+
+class Spawn(Protocol):
+    """Protocol of functions that start a trial's process; ``spawn`` is one."""
+
+    def __call__(
+        self, argv: Sequence[str], cwd: Path, tag: str, log: CappedLog, environment: Mapping[str, str]
+    ) -> tuple[Child, LogPump]: ...
+
+
+def spawn(
+    argv: Sequence[str], cwd: Path, tag: str, log: CappedLog, environment: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], LogPump]:
+    """Starts the process; returns it with the running pump that fills ``log``. Closes ``log`` if that fails.
+
+    Args:
+        environment: variables added to those of every trial.
+
+    Raises:
+        OSError: the process could not be started.
+    """
+    child, (pump,) = spawn_into(argv, cwd, tag, (log,), environment)
+    return child, pump
+
+
+def spawn_into(
+    argv: Sequence[str], cwd: Path, tag: str, logs: Sequence[CappedLog], environment: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], list[LogPump]]:
+    """Starts a process as ``spawn``; standard output goes to the first of ``logs``, standard error to the last."""
+    pipes = [os.pipe() for _ in logs]
+    try:
+        child = subprocess.Popen(
+            argv, cwd=cwd, env={**child_environment(os.environ, tag), **environment}, stdin=subprocess.DEVNULL,
+            stdout=pipes[0][1], stderr=pipes[-1][1], start_new_session=True,
+        )  # fmt: skip
+    except OSError:
+        for (reading, _), log in zip(pipes, logs, strict=True):
+            os.close(reading)
+            log.close()
+        raise
+    finally:
+        for _, writing in pipes:
+            os.close(writing)
+    pumps = [LogPump(reading, log) for (reading, _), log in zip(pipes, logs, strict=True)]
+    for pump in pumps:
+        pump.start()
+    return child, pumps

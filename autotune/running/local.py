@@ -20,14 +20,13 @@ from autotune.ports import Assignment, Clock, Companion, Framework, Place, RunRe
 from autotune.running import launch, proc
 from autotune.running.companion import free_ports
 from autotune.running.ending import Ending, Stop, outcome_of
-from autotune.running.gpu_guard import GpuGuard, GpuPool, GpuUseGuard
+from autotune.running.gpu_guard import GpuGuard, GpuPool, GpuUseGuard, PatientCall
 from autotune.running.job import Graces, Job
-from autotune.running.patient_call import PatientCall
-from autotune.running.preloads import Preloads
+from autotune.running.launch import Spawn, spawn
+from autotune.running.log import MetricsTail
+from autotune.running.preloaded import Preloads
 from autotune.running.process_tree import ProcessTree, Send
-from autotune.running.spawn import Spawn, spawn
 from autotune.running.supervisor import Supervisor
-from autotune.running.tail import MetricsTail
 from autotune.running.warm_pool import WarmWorkerPool, doubt_used_process, worker_key
 from autotune.running.watchdog import HangLimits
 from search_spaces.batch import held_gpus

@@ -26,7 +26,7 @@ from search_spaces.legality import passthrough
 from search_spaces.own_keys import not_guessed, per_micro_batch, quantized
 from search_spaces.space import SearchSpace
 from search_spaces.space_file import preset_for
-from trainer.frameworks.common.imported import located
+from trainer.frameworks.common.config_entries import located
 
 RANKS_WITH_GPUS = "--ranks is for runs on a CPU; every GPU held trains, or generates for the others (--gpus N holds N)"
 

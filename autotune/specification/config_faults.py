@@ -26,7 +26,7 @@ from search_spaces.errors import SpaceError
 from search_spaces.knobs import KNOBS, key_of
 from search_spaces.legality.batch_rules import RULES as BATCH_RULES
 from trainer.child.contract import Result
-from trainer.frameworks.common.imported import located
+from trainer.frameworks.common.config_entries import located
 
 MOST = 20
 """Most faults that are looked for."""

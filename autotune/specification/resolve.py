@@ -21,8 +21,8 @@ from search_spaces.batch import training_gpus
 from search_spaces.knobs import key_of
 from search_spaces.yaml_text import MAX_BYTES
 from trainer.child.contract import Result, encode, write_atomic
+from trainer.frameworks.common.config_entries import Imported, located
 from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.imported import Imported, located
 
 Talk = Callable[[str], None]
 

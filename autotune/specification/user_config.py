@@ -15,8 +15,8 @@ from autotune.specification.user_input import model_named, rewards_configured
 from search_spaces.batch import model_parallel
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import key_of
+from trainer.frameworks.common.config_entries import KNOB, Imported
 from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.imported import KNOB, Imported
 
 MICRO, ACCUMULATION, COMPLETION = "micro_batch_size", "gradient_accumulation_steps", "max_completion_length"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -115,16 +115,6 @@ def left_in_median(logs: Sequence[float], cycles: NoisePrior) -> NoisePrior:
     """Returns the variance of the median of cycles, from the study's noise of cycles and their own."""
     found = cycles.moderated(Sample(0, tuple(logs)))
     return NoisePrior((MEDIAN if len(logs) > 2 else 1.0) * found.variance / max(1, len(logs)), found.degrees)
-
-
-def pooled(groups: Iterable[Sequence[float]]) -> NoisePrior:
-    """Returns the variance within the groups, each around its own mean; 0 with 0 degrees if no group has two values."""
-    squares, degrees = 0.0, 0
-    for group in groups:
-        if len(group) > 1:
-            squares += statistics.variance(group) * (len(group) - 1)
-            degrees += len(group) - 1
-    return NoisePrior(squares / degrees if degrees else 0.0, degrees)
 
 
 def fit_prior(samples: Sequence[Sample]) -> NoisePrior:

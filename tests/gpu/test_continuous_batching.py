@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.running.preloads import Preloads
+from autotune.running.preloaded import Preloads
 from search_spaces.configuration import KnobValue
 from tests.gpu.device import CUDA, require
 from tests.support.trl_trials import LENGTHS, PLAIN, Ran, reward_file, run_trial, tiny_spec

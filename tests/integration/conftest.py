@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune.running.preloads import Preloads, PreloadTimeouts
+from autotune.running.preloaded import Preloads, PreloadTimeouts
 from tests.support.postgresql import Server, server
 from tests.support.waiting import PATIENCE_S
 

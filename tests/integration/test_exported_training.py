@@ -22,7 +22,7 @@ from tests.support.trl_keys import handling_of
 from tests.support.trl_trials import ONE_THREAD, ROOT, training_python, write_spec
 from trainer.frameworks import trl
 from trainer.frameworks.common.exported import RUN
-from trainer.frameworks.common.key_handling import KeyHandling
+from trainer.frameworks.common.trainer_keys import KeyHandling
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.timeout(1200)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.running.preloads import Preloads
+from autotune.running.preloaded import Preloads
 from tests.support.trl_trials import (
     LENGTHS,
     PLAIN,

@@ -18,7 +18,7 @@ from autotune.machine import hardware
 from autotune.machine.nvml import Gpu, GpuProcess
 from autotune.ports import Assignment, RunReport
 from autotune.running import gpu_guard, gpu_sampler, supervisor
-from autotune.running.patient_call import PatientCall
+from autotune.running.gpu_guard import PatientCall
 from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.support.fakes import FakeStop
 from tests.support.nvml import pynvml as made_up_driver

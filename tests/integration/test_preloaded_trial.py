@@ -12,8 +12,8 @@ import pytest
 
 from autotune.running.ending import Ending
 from autotune.running.job import Graces, Job
-from autotune.running.preloads import Preloads
-from autotune.running.spawn import Spawn, spawn
+from autotune.running.launch import Spawn, spawn
+from autotune.running.preloaded import Preloads
 from autotune.running.supervisor import Supervisor
 from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.support.fakes import FakeStop

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from autotune.domain import FailureReason, Outcome, Pool
-from autotune.running.preloads import Preloads
+from autotune.running.preloaded import Preloads
 from tests.contracts.runner_suite import tagged
 from tests.support.rank_trials import RankTrial
 from tests.support.trl_trials import PLAIN, reward_file, tiny_spec

@@ -15,11 +15,10 @@ from tests.support.forking_interpreter import Interpreter
 from tests.support.trl_fields import RECORDED
 from tests.support.trl_keys import to_keys
 from trainer.child.contract import FailureReason, Result, RunPaths, read_result
+from trainer.frameworks.common.config_entries import located
 from trainer.frameworks.common.fields import fields_of
-from trainer.frameworks.common.imported import located
 from trainer.frameworks.trl.import_config import import_config, read_keys
-from trainer.frameworks.trl.keys import unsupported
-from trainer.frameworks.trl.render import settings
+from trainer.frameworks.trl.keys import settings, unsupported
 
 ROOT = Path(__file__).resolve().parents[2]
 START = ROOT / "trainer" / "child" / "start.py"

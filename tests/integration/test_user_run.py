@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from autotune.running.preloads import Preloads
+from autotune.running.preloaded import Preloads
 from tests.support.trl_trials import Ran, build_tiny, run_trial, tiny_spec, training_python
 from trainer.child.contract import TAG_VARIABLE, CycleKind, FailureReason, RewardSpec
 

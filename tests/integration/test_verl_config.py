@@ -21,11 +21,10 @@ from tests.support.verl_cases import Combination, anything, legal
 from trainer.child.contract import CycleKind, Protocol, RewardSpec, parse_record
 from trainer.child.contract.codec import dumps
 from trainer.child.frameworks.verl import StepLayout, cycle_of
-from trainer.child.frameworks.verl.metrics import data_of
+from trainer.child.frameworks.verl.course import data_of
 from trainer.frameworks.common.config_entries import ConfigError
-from trainer.frameworks.common.exported import RUN
+from trainer.frameworks.common.exported import HERE, RUN
 from trainer.frameworks.common.fields import fields_of
-from trainer.frameworks.common.scripts import HERE
 from trainer.frameworks.verl import export
 from trainer.frameworks.verl.hydra import parsed, split
 from trainer.frameworks.verl.import_config import import_config

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.machine import hardware
-from autotune.running.preloads import Preloads
+from autotune.running.preloaded import Preloads
 from tests.support.trl_trials import LENGTHS, PLAIN, QUIET, Ran, reward_file, run_trial, tiny_spec
 from trainer.child.contract import CycleKind, FailureReason, Protocol
 

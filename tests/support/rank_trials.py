@@ -11,7 +11,7 @@ from autotune.domain import CycleRecord, Outcome
 from autotune.frameworks import TrlFramework
 from autotune.ports import Assignment, RunReport
 from autotune.running.local import LocalRunner, home_tag
-from autotune.running.preloads import Preloads
+from autotune.running.preloaded import Preloads
 from tests.contracts.runner_suite import RealClock, Seen
 from tests.support import factories
 from tests.support.fakes import FakeStop

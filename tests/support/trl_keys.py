@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.common.key_handling import KeyHandling
-from trainer.frameworks.common.trainer_keys import refuse
+from trainer.frameworks.common.trainer_keys import KeyHandling, refuse
 from trainer.frameworks.trl.key_handling import INPUTS, MEASURING, REFUSED
 from trainer.frameworks.trl.keys import KEYS, model_keys, training_keys, unsupported
 

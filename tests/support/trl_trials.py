@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.running.log import CappedLog
-from autotune.running.preloads import Preloads
+from autotune.running.preloaded import Preloads
 from tests.support.shared import made_once
 from trainer.child.contract import (
     CycleKind,
@@ -35,7 +35,7 @@ from trainer.child.contract import (
     write_atomic,
 )
 from trainer.frameworks import trl
-from trainer.frameworks.common.trial_arguments import TrialArguments
+from trainer.frameworks.common.values import TrialArguments
 
 ROOT = Path(__file__).resolve().parents[2]
 START = ROOT / "trainer" / "child" / "start.py"

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools import accelerator, environments, setup
-from tools.accelerator import Driver, Stack, choose
+from tools import environments, setup
+from tools.environments import Driver, Stack, choose
 
 
 def smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -47,13 +47,13 @@ def test_driver_without_a_version_is_not_guessed_at() -> None:
 
 def test_nvidia_smi_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     smi(tmp_path, monkeypatch, "echo '580.65.06, NVIDIA H200'; echo '580.65.06, NVIDIA H200'")
-    assert accelerator.read_driver() == Driver("580.65.06", ("NVIDIA H200", "NVIDIA H200"))
+    assert environments.read_driver() == Driver("580.65.06", ("NVIDIA H200", "NVIDIA H200"))
 
 
 @pytest.mark.parametrize("script", ["exit 9", "echo 'NVIDIA-SMI has failed'; exit 0", "echo '580.1, X'; exit 6", ":"])
 def test_nvidia_smi_that_fails_means_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     smi(tmp_path, monkeypatch, script)
-    assert accelerator.read_driver() is None
+    assert environments.read_driver() is None
 
 
 class FakeNvml:
@@ -86,7 +86,7 @@ class FakeNvml:
 
 
 def ask(nvml: FakeNvml) -> Driver | None:
-    return accelerator._ask_nvml(lambda: nvml)  # type: ignore[arg-type, return-value]
+    return environments._ask_nvml(lambda: nvml)  # type: ignore[arg-type, return-value]
 
 
 def test_nvml_is_asked_where_there_is_no_nvidia_smi() -> None:
@@ -101,7 +101,7 @@ def test_nvml_without_a_driver_or_library_means_no_gpu() -> None:
     def missing() -> ctypes.CDLL:
         raise OSError("libnvidia-ml.so.1: cannot open shared object file")
 
-    assert accelerator._ask_nvml(missing) is None
+    assert environments._ask_nvml(missing) is None
     assert ask(FakeNvml(init=9)) is None
     broken = FakeNvml(version=9)
     assert ask(broken) is None

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tools import bundled_model, environments
-from tools.accelerator import Stack
-from tools.environments import SetupError, elapsed, run
+from tools.environments import SetupError, Stack, elapsed, run
 
 
 @pytest.fixture

@@ -41,8 +41,8 @@ from autotune.domain import RewardSpec, Study
 from autotune.errors import MachineError, UsageError
 from autotune.machine import hardware, other_load, surroundings
 from autotune.machine.nvml import Gpu
+from autotune.running.gpu_guard import PatientCall
 from autotune.running.launch import let_through
-from autotune.running.patient_call import PatientCall
 from autotune.settings import Settings
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from autotune.cli.doctor.findings import Finding, Verdict
 from autotune.errors import MachineError
 from autotune.machine import gpu_choice, hardware
 from autotune.machine.gpu_faults import GpuFault
+from autotune.machine.hardware import slow_paths
 from autotune.machine.nvml import Gpu
 from autotune.machine.other_load import CpuLoad
 from autotune.machine.surroundings import SHARED_MEMORY, Surroundings
-from autotune.machine.topology import slow_paths
 from autotune.settings import HOME_VARIABLE
 from autotune.wording.numbers import format_size
 

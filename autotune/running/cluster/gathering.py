@@ -13,10 +13,9 @@ from autotune.errors import MachineError
 from autotune.machine.gpu_choice import ALIKE
 from autotune.ports import Clock, TrialRunner
 from autotune.running.cluster.agent import SILENCE_S, Facts
-from autotune.running.cluster.gang import GangRunner
 from autotune.running.cluster.places import ClusterPlace, Gang, planned
 from autotune.running.cluster.ray_cluster import RESERVE_S, RayAgent, RayCluster
-from autotune.running.cluster.runner import LostError, PlaceRunner
+from autotune.running.cluster.runner import GangRunner, LostError, PlaceRunner
 from autotune.running.local import LocalRunner
 from autotune.wording.numbers import format_size
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.charts.chart import drawing
-from autotune.charts.scales import Bands, Scale, linear, thinned
+from autotune.charts.scales import Bands, Scale, linear
 from autotune.charts.svg import LONGEST, Svg, label, linked, number, path, tag
 
 EVIL = "</text><script>alert(1)</script> \" ' & \x1b[31m \u202e \x00"
@@ -64,14 +64,6 @@ def test_every_value_lies_on_the_scale(values: list[float], zero: bool) -> None:
 def test_ticks_are_round() -> None:
     assert linear([0.0, 47.0], 0, 1).ticks() == (0.0, 10.0, 20.0, 30.0, 40.0)
     assert Scale(0.0, 10.0, 0.0, 100.0).at(-5.0) == 0.0
-
-
-@given(st.integers(1, 500), st.integers(1, 40))
-def test_labels_are_few_and_begin_with_the_first(count: int, most: int) -> None:
-    places = thinned(count, most)
-    assert places[0] == 0
-    assert len(places) <= most
-    assert places[-1] < count
 
 
 @given(st.integers(1, 100))

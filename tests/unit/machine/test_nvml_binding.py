@@ -31,7 +31,7 @@ found["left_open"] = ctypes.CDLL("libnvidia-ml.so.1").nvml_opened()
 """
 ASK = """
 import pathlib, sys, tempfile
-from trainer.child.gpu_opened import GpuOpenWatch, driver_capability, uses_gpu
+from trainer.child.preload import GpuOpenWatch, driver_capability, uses_gpu
 found = {"capability": driver_capability(), "unloaded": uses_gpu()}
 driver = ctypes.CDLL("libcuda.so.1")
 found["loaded"] = uses_gpu()

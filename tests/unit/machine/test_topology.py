@@ -10,8 +10,8 @@ import pytest
 from autotune.cli.doctor.findings import Verdict
 from autotune.cli.doctor.machine_checks import check_gpus
 from autotune.machine import hardware
+from autotune.machine.hardware import nvlink_groups, slow_paths
 from autotune.machine.nvml import NVLINK, Gpu
-from autotune.machine.topology import nvlink_groups, slow_paths
 
 ONE = Gpu(0, "GPU-0", "Example 80GB", 80 << 30, 0, (9, 0), "590.1")
 

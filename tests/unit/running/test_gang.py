@@ -15,8 +15,15 @@ from autotune.domain.places import GPUS, place_of
 from autotune.frameworks import TrlFramework
 from autotune.ports import RunReport
 from autotune.running.cluster.agent import Agent, Answer, Message, Share
-from autotune.running.cluster.gang import GangRunner, _Together, part_of, report_of_all
-from autotune.running.cluster.runner import LostError, PlaceRunner, Remote
+from autotune.running.cluster.runner import (
+    GangRunner,
+    LostError,
+    PlaceRunner,
+    Remote,
+    _Together,
+    part_of,
+    report_of_all,
+)
 from tests.contracts.runner_suite import RealClock, Seen, looked, tagged
 from tests.support.fakes import FakeStop
 from tests.support.scripted import TwoNodes, assignment, launcher, local_runner

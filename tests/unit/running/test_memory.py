@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.running.memory import Probes, TreeMemory
 from autotune.running.proc import Stat
+from autotune.running.watchdog import Probes, TreeMemory
 
 GIB = 1 << 30
 

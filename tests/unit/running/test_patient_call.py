@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from autotune.errors import MachineError
-from autotune.running.patient_call import PatientCall
+from autotune.running.gpu_guard import PatientCall
 
 
 def test_an_answer_in_time_is_passed_on() -> None:

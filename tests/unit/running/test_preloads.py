@@ -17,8 +17,7 @@ import pytest
 from autotune.running import proc
 from autotune.running.local import _Ticking
 from autotune.running.log import CappedLog, LogPump
-from autotune.running.preloaded import UNKNOWN, Forked
-from autotune.running.preloads import Preloads, PreloadTimeouts, most_alive, preload_tag
+from autotune.running.preloaded import UNKNOWN, Forked, Preloads, PreloadTimeouts, most_alive, preload_tag
 from autotune.running.process_tree import Child, become_subreaper
 from tests.support import nvidia
 from tests.support.fake_framework import copy_child, write_trial
@@ -294,7 +293,7 @@ TUNER = """
 import sys, time
 from pathlib import Path
 from autotune.running.log import CappedLog
-from autotune.running.preloads import Preloads, PreloadTimeouts
+from autotune.running.preloaded import Preloads, PreloadTimeouts
 from tests.support import nvidia
 from tests.support.fake_framework import write_trial
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.running import tail
-from autotune.running.tail import MAX_LINE, MetricsTail, PhaseTail
+from autotune.running import log
+from autotune.running.log import MAX_LINE, MetricsTail, PhaseTail
 from tests.support.not_none import not_none
 from trainer.child.contract import CurrentPhase, NoteRecord, PhaseMark, dumps, read_phase
 
@@ -64,11 +64,11 @@ def test_an_endless_line_is_dropped_once_and_not_kept(tmp_path: Path) -> None:
 def test_one_poll_takes_a_bounded_amount_and_the_last_takes_all(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     line = dumps(NoteRecord("long", {"text": "x" * 10_000})).encode() + b"\n"
-    path.write_bytes(line * (3 * tail.MAX_READ // len(line)))
+    path.write_bytes(line * (3 * log.MAX_READ // len(line)))
     reader = MetricsTail(path)
     first = reader.poll()
-    assert reader.bytes_read <= tail.MAX_READ + tail.CHUNK
-    assert len(first) + len(reader.finish()) == 3 * tail.MAX_READ // len(line)
+    assert reader.bytes_read <= log.MAX_READ + log.CHUNK
+    assert len(first) + len(reader.finish()) == 3 * log.MAX_READ // len(line)
 
 
 def test_a_phase_is_told_once_and_only_if_it_changed(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from autotune.errors import UsageError
 from autotune.frameworks import TrlFramework
 from autotune.specification.request import CPU_SIZE, Request, ResolvedRequest, packages_of, study_name, with_defaults
 from autotune.specification.user_config import with_config
+from trainer.frameworks.common.config_entries import Imported
 from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.imported import Imported
 
 FIELDS = {
     "per_device_train_batch_size": Field("per_device_train_batch_size", "int", 8),

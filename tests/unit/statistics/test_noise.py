@@ -52,8 +52,3 @@ def test_a_trials_own_noise_is_moderated_by_the_studys(own: float, pooled: float
     found = NoisePrior(pooled**2, degrees).moderated(sample([own, -own, 0.0]))
     assert min(own**2, pooled**2) * (1 - 1e-9) <= found.variance <= max(own**2, pooled**2) * (1 + 1e-9)
     assert found.degrees == degrees + 2
-
-
-def test_each_group_varies_around_its_own_mean() -> None:
-    assert noise.pooled([[1.0, 3.0], [50.0], [], [7.0, 7.0, 7.0]]) == NoisePrior(pytest.approx(2 / 3), 3)  # type: ignore[arg-type]
-    assert noise.pooled([[1.0], []]) == NoisePrior(0.0, 0)

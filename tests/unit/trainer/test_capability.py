@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trainer.child import preload
-from trainer.child.gpu_opened import CapabilityByDriver, GpuOpenWatch, driver_capability
+from trainer.child.preload import CapabilityByDriver, GpuOpenWatch, driver_capability
 
 ASKS = "capability_asks"
 

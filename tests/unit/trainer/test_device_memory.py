@@ -16,8 +16,7 @@ from trainer.child import trial, warm
 from trainer.child.contract import Mailbox, Phase, RunPaths
 from trainer.child.journal import Journal
 from trainer.child.memory import MemoryWatch
-from trainer.child.meter import Meter
-from trainer.child.usage import ShapesMet
+from trainer.child.meter import Meter, ShapesMet
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support import swift_fields, trl_fields
-from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.config_entries import ConfigError, Imported
 from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.ms_swift import key_handling as swift_handling
 from trainer.frameworks.ms_swift.import_config import import_config as import_swift
 from trainer.frameworks.ms_swift.megatron import PREFIX

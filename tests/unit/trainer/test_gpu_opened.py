@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.child.gpu_opened import GpuOpenWatch, uses_gpu
+from trainer.child.preload import GpuOpenWatch, uses_gpu
 
 MODULES = ("gpu_watch_outer", "gpu_watch_inner", "gpu_watch_calm")
 

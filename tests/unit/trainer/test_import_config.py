@@ -17,11 +17,10 @@ from tests.support.imports import of
 from tests.support.properties import examples
 from tests.support.trl_fields import FIELDS
 from tests.support.trl_keys import handling_of
-from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.config_entries import ConfigError, Imported, located
 from trainer.frameworks.common.exported import ExportRequest
 from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.imported import Imported, located
-from trainer.frameworks.common.key_handling import KeyHandling
+from trainer.frameworks.common.trainer_keys import KeyHandling
 from trainer.frameworks.trl.export import export
 from trainer.frameworks.trl.import_config import import_config, named_files, read_keys
 from trainer.frameworks.trl.key_handling import for_trial

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.trl_fields import FIELDS
 from tests.support.trl_keys import handling_of
-from trainer.frameworks.common.key_handling import KeyHandling
+from trainer.frameworks.common.trainer_keys import KeyHandling
 from trainer.frameworks.trl.key_handling import GONE, INPUTS, LAUNCH, MEASURING, REFUSED, for_trial
 from trainer.frameworks.trl.keys import KEYS
 

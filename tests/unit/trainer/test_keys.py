@@ -33,7 +33,7 @@ from trainer.frameworks.trl.keys import (
     training_keys,
     unsupported,
 )
-from trainer.frameworks.trl.render import settings as rendered
+from trainer.frameworks.trl.keys import settings as rendered
 
 MACHINES = {
     "cpu": Resources(rows_per_update=16),

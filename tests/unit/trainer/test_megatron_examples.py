@@ -15,7 +15,7 @@ from search_spaces.legality.passthrough import check_passthrough
 from tests.support.megatron_examples import EXAMPLES, Example
 from tests.support.swift_fields import FIELDS
 from trainer.frameworks import ms_swift, verl
-from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.config_entries import Imported
 
 NOT_RUN = {
     "verl": "model_engine megatron: trials of the megatron engine are not run yet; set it to dp, with FSDP",

@@ -18,12 +18,12 @@ from autotune.machine import nvml
 from search_spaces.configuration import KnobValue
 from tests.support import source_names, standin_cuda
 from tests.support.trl_keys import EVERY
-from trainer.child import gpu_opened
+from trainer.child import preload
 from trainer.child.frameworks.trl import engine
 from trainer.frameworks.trl import server
 
 ROOT = Path(__file__).resolve().parents[3]
-CHILD, MACHINE = Path(gpu_opened.__file__).parent, Path(nvml.__file__).parent
+CHILD, MACHINE = Path(preload.__file__).parent, Path(nvml.__file__).parent
 TABLE: Mapping[str, Mapping[str, list[str]]] = json.loads(source_names.TABLE.read_text())
 TORCH, VLLM, DEEPSPEED, TRANSFORMERS, NVML, TRL = (
     [name for name in TABLE if name.startswith(f"{package} ")]
@@ -126,7 +126,7 @@ def test_what_is_taken_from_torch_cuda_is_there(version: str) -> None:
     names, used = known(version), sorted(set(of_torch_cuda()))
     assert len(used) > 15
     assert {text: why for _, text in used if (why := missing(names, "", text))} == {}
-    assert {question for _, question, _ in gpu_opened.ANSWERS} <= set(names)
+    assert {question for _, question, _ in preload.ANSWERS} <= set(names)
 
 
 @pytest.mark.parametrize("version", TORCH)

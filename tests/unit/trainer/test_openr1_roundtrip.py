@@ -15,13 +15,12 @@ from search_spaces.legality import check
 from tests.support.openr1_cases import MULTI, OWN, ZERO2, ZERO3, OpenR1Case, cases
 from tests.support.properties import examples
 from trainer.child.contract import RewardSpec
+from trainer.frameworks.common.config_entries import Imported
 from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, RUN, SERVER, Export, ExportRequest
-from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.open_r1 import export, unsupported
 from trainer.frameworks.open_r1.export import RECIPE
 from trainer.frameworks.open_r1.import_config import import_config
-from trainer.frameworks.open_r1.keys import FIELDS, KEYS, acting
-from trainer.frameworks.open_r1.render import OBJECTIVE
+from trainer.frameworks.open_r1.keys import FIELDS, KEYS, OBJECTIVE, acting
 
 LONGEST = 512 + 1024
 

@@ -14,7 +14,7 @@ from autotune.errors import UsageError
 from autotune.frameworks import Source, framework_named
 from tests.support import swift_fields, trl_fields
 from tests.support.imports import of
-from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.config_entries import Imported
 from trainer.frameworks.open_r1.keys import FIELDS
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -21,8 +21,8 @@ from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import RewardSpec
 from trainer.frameworks import trl
+from trainer.frameworks.common.config_entries import Imported
 from trainer.frameworks.common.exported import ExportRequest
-from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.trl.keys import acting
 
 BASES = yaml.safe_load((Path(__file__).parents[2] / "fixtures" / "readers_servers.yaml").read_text("utf-8"))["bases"]

@@ -12,8 +12,8 @@ from autotune.specification.resolve import read_files
 from tests.support import trl_fields
 from tests.support.swift_fields import FIELDS
 from trainer.frameworks import ms_swift
+from trainer.frameworks.common.config_entries import Imported
 from trainer.frameworks.common.exported import ExportRequest
-from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.shell import commands
 from trainer.frameworks.verl.import_config import import_config
 

@@ -18,8 +18,7 @@ from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 from trainer.frameworks import ms_swift
 from trainer.frameworks.common.exported import RUN, Export, ExportRequest
 from trainer.frameworks.ms_swift.import_config import import_config
-from trainer.frameworks.ms_swift.render import OBJECTIVE
-from trainer.frameworks.ms_swift.server import server_arguments, server_command
+from trainer.frameworks.ms_swift.render import OBJECTIVE, server_arguments, server_command
 
 SERVER = {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 2, "rollout_data_parallel_size": 2}
 

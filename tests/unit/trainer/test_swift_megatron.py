@@ -22,9 +22,8 @@ from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from tests.support.swift_megatron_cases import LONGEST, VALUES, Combination, legal, machine
 from trainer.frameworks import ms_swift
-from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.config_entries import ConfigError, Imported
 from trainer.frameworks.common.exported import SERVER
-from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.ms_swift.import_config import import_config, read_keys
 from trainer.frameworks.ms_swift.keys import OF_MEGATRON, SUPPORTED
 from trainer.frameworks.ms_swift.megatron import ARGUMENTS, KEYS, TORCH, UNSET

@@ -15,8 +15,7 @@ from tests.support import factories as make
 from trainer.child.contract import GpuUse, Phase, ProcessUse, RunPaths, dumps, parse_record
 from trainer.child.journal import Journal
 from trainer.child.memory import MemoryWatch
-from trainer.child.meter import Meter
-from trainer.child.usage import GcClock, GradientSync, ShapesMet, UsageWatch, allocator_use
+from trainer.child.meter import GcClock, GradientSync, Meter, ShapesMet, UsageWatch, allocator_use
 
 
 def spin(seconds: float) -> None:

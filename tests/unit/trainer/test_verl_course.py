@@ -12,7 +12,7 @@ import pytest
 from tests.support.verl_trials import COMPLETION, LENGTHS, PROMPT, PROTOCOL, StandIn, assignment
 from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Phase, ProcessUse, WorstCaseRecord
 from trainer.child.failures import IllegalSettingError, MeterError, NotFiniteError
-from trainer.child.frameworks.verl import MetricsError, course, overrides, process
+from trainer.child.frameworks.verl import MetricsError, course, overrides, run
 from trainer.child.frameworks.verl.board import FileTally, Places, append
 from trainer.child.frameworks.verl.course import StepSequence
 from trainer.child.guard import TreeUse
@@ -135,5 +135,5 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path, settings: dict[str, 
 
 
 def test_a_status_without_a_reason_is_told_as_that() -> None:
-    assert str(process.failure(7, "")) == "verl ended with exit code 7 and told no reason"
-    assert "exitcode: -9" in str(process.failure(-9, ""))
+    assert str(run.failure(7, "")) == "verl ended with exit code 7 and told no reason"
+    assert "exitcode: -9" in str(run.failure(-9, ""))

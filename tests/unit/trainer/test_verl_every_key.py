@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainer.frameworks.common.config_entries import ConfigError
-from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.config_entries import ConfigError, Imported
 from trainer.frameworks.verl.hydra import as_hydra
 from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.key_handling import INPUTS, MEASURING

@@ -12,9 +12,8 @@ import pytest
 from search_spaces.configuration import Configuration
 from tests.support.megatron_examples import EXAMPLES
 from tests.support.verl_cases import legal
-from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.config_entries import ConfigError, Imported
 from trainer.frameworks.common.exported import RUN, ExportRequest
-from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.verl import export
 from trainer.frameworks.verl.hydra import override
 from trainer.frameworks.verl.import_config import import_config

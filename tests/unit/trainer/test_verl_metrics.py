@@ -10,7 +10,7 @@ import pytest
 from trainer.child.contract import CycleKind, Peaks, parse_record
 from trainer.child.contract.codec import dumps
 from trainer.child.frameworks.verl import LIMITS, MetricsError, StepLayout, cycle_of
-from trainer.child.frameworks.verl.metrics import data_of
+from trainer.child.frameworks.verl.course import data_of
 
 PLAN = StepLayout(rows=8, updates=1, epochs=1, packed=True, warmup=1)
 STEP: dict[str, Any] = {

@@ -14,8 +14,7 @@ from autotune.errors import UsageError
 from autotune.specification.request import Request
 from autotune.specification.user_config import with_config
 from tests.support.imports import of
-from trainer.frameworks.common.config_entries import ConfigError
-from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.config_entries import ConfigError, Imported
 from trainer.frameworks.verl.import_config import import_config
 
 MUST = """\

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.imports import of
 from tests.support.properties import examples
-from trainer.frameworks.common.config_entries import ConfigError
-from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.common.key_handling import KeyHandling
+from trainer.frameworks.common.config_entries import ConfigError, Imported
+from trainer.frameworks.common.trainer_keys import KeyHandling
 from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.key_handling import DATASET, INPUTS, MEASURING, REFUSED, handling_of
 from trainer.frameworks.verl.key_tables import FIXED, NATIVE, NOT_IN_VERLS_FILES

@@ -18,7 +18,7 @@ from tests.support.verl_trials import LENGTHS
 from trainer.child.contract import CycleKind, Phase, Protocol, RunPaths, TrialSpec
 from trainer.child.failures import IllegalSettingError
 from trainer.child.frameworks.hf_trainer.sampling import stretch
-from trainer.child.frameworks.verl import overrides, process
+from trainer.child.frameworks.verl import overrides, run
 from trainer.child.frameworks.verl.board import (
     Board,
     FileTally,
@@ -30,7 +30,7 @@ from trainer.child.frameworks.verl.board import (
     read_board,
 )
 from trainer.child.frameworks.verl.course import kinds_of
-from trainer.child.frameworks.verl.inside import sampling
+from trainer.child.frameworks.verl.scoring import sampling
 from trainer.frameworks import verl
 from trainer.frameworks.verl.hydra import split
 
@@ -113,13 +113,13 @@ def test_a_place_for_sockets_is_made_anew_and_is_this_users_alone(tmp_path: Path
     place = tmp_path / "place"
     place.mkdir()
     (place / "old").touch()
-    process.make_sockets(place)
+    run.make_sockets(place)
     assert list(place.iterdir()) == []
     assert place.stat().st_mode & 0o777 == 0o700
     link = tmp_path / "link"
     link.symlink_to(place)
     with pytest.raises(FileExistsError) as refused:
-        process.make_sockets(link)
+        run.make_sockets(link)
     assert refused.value.errno == errno.EEXIST
 
 
@@ -154,11 +154,11 @@ ray.exceptions.RayTaskError(%s): ray::TaskRunnerV1.run() (pid=12, ip=10.0.0.1)
     ],
 )
 def test_a_traceback_tells_the_phase_and_the_metrics_before_it_do_not(inner: str, phase: Phase | None) -> None:
-    assert process.place(TRACE % ("ValueError", inner, "ValueError: x")) is phase
+    assert run.place(TRACE % ("ValueError", inner, "ValueError: x")) is phase
 
 
 def test_without_a_traceback_no_phase_is_told() -> None:
-    assert process.place("timing_s/update_actor:3\n") is None
+    assert run.place("timing_s/update_actor:3\n") is None
 
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried"
@@ -177,7 +177,7 @@ MISSING = "omegaconf.errors.MissingMandatoryValue: Missing mandatory value: x"
     ],
 )  # fmt: skip
 def test_the_telling_line_is_the_cause_without_rays_prefix(said: str, line: str) -> None:
-    assert process.telling(said) == line
+    assert run.telling(said) == line
 
 
 def test_steps_follow_the_protocol_and_none_is_repeated() -> None:

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from trainer.child.failures import RewardFailedError
-from trainer.child.math_reward import VERIFIER, MathReward, Verifier
-from trainer.child.rewards import completion_text
+from trainer.child.rewards import VERIFIER, MathReward, Verifier, completion_text
 
 PYTHON = os.environ.get("AUTOTUNE_TEST_PYTHON", "")
 
@@ -120,7 +119,7 @@ def test_the_helper_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     script.write_text(STAND_IN)
     program = (
         f"import sys, time; sys.path.insert(0, {str(root)!r})\n"
-        "from pathlib import Path\nfrom trainer.child.math_reward import Verifier\n"
+        "from pathlib import Path\nfrom trainer.child.rewards import Verifier\n"
         f"v = Verifier(Path({str(script)!r})); v.start(); print(v.pid, flush=True); time.sleep(600)\n"
     )
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)

@@ -18,12 +18,14 @@ from .codec import (
     read_spec,
     write_atomic,
 )
-from .log_lines import last_error, read_log
+from .log_lines import Nearness, Sign, SignMatch, echo, illegal, infra, last_error, read_log, read_signs, signs_of
 from .mailbox import CurrentPhase, Letter, Mailbox, PhaseMark, WorkerReply, read_phase
 from .shapes import (
     CycleRecord,
+    GpuUse,
     NoteRecord,
     Peaks,
+    ProcessUse,
     Protocol,
     Record,
     Result,
@@ -35,8 +37,6 @@ from .shapes import (
     missing_input,
 )
 from .sign_table import SIGNS
-from .signs import Nearness, Sign, SignMatch, echo, illegal, infra, read_signs, signs_of
-from .usage import GpuUse, ProcessUse
 from .words import (
     CONTRACT_VERSION,
     SERVER_VARIABLE,

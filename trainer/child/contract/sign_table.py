@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Tuple
 
-from .signs import Nearness, Sign, echo, illegal, infra, signs_of
+from .log_lines import Nearness, Sign, echo, illegal, infra, signs_of
 from .words import FailureReason, Phase, Pool, StartupPart
 
 OOM = FailureReason.OOM

@@ -13,11 +13,10 @@ from urllib.parse import urlsplit
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 from search_spaces.knobs.model import show
-from trainer.frameworks.common.config_entries import ConfigError, Faults, closest, problem
+from trainer.frameworks.common.config_entries import ConfigError, Faults, closest, problem, unknown
+from trainer.frameworks.common.exported import VISIBLE
 from trainer.frameworks.common.fields import Field, FieldError, typed
-from trainer.frameworks.common.imported import unknown
 from trainer.frameworks.common.launcher import launch_of
-from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.shell import Command, Word
 from trainer.frameworks.common.training_script import commands_of, options_of, training_commands
 from trainer.frameworks.common.values import KnobKeyError, parsed

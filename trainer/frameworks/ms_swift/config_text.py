@@ -16,15 +16,13 @@ import yaml
 from search_spaces import yaml_edit
 from search_spaces.knobs import defaults
 from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
-from trainer.frameworks.common.exported import ExportRequest
-from trainer.frameworks.common.scripts import VISIBLE, same_model, whole_text
+from trainer.frameworks.common.exported import VISIBLE, ExportRequest, same_model, whole_text
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.given import ENVIRONMENT, Argument, read_given
 from trainer.frameworks.ms_swift.keys import ENGINE_KEY, FSDP, OF_MEGATRON, SEAMS, SERVER, ZERO, variables
 from trainer.frameworks.ms_swift.keys import ENVIRONMENT as VARIABLES
 from trainer.frameworks.ms_swift.plugin import PLUGIN, TRAIN, Plugin
-from trainer.frameworks.ms_swift.render import own_keys, settings
-from trainer.frameworks.ms_swift.server import PORT, trainer_settings, wants_server
+from trainer.frameworks.ms_swift.render import PORT, own_keys, settings, trainer_settings, wants_server
 
 CONFIG = "grpo.yaml"
 _UNWRITTEN = ZERO | FSDP | SERVER | VARIABLES | SEAMS

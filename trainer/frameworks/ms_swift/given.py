@@ -9,12 +9,11 @@ from pathlib import PurePosixPath
 
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry
-from trainer.frameworks.common.config_entries import Faults, closest, problem, read_mapping
+from trainer.frameworks.common.config_entries import Faults, asked_for, closest, problem, read_mapping, unknown
+from trainer.frameworks.common.exported import VISIBLE
 from trainer.frameworks.common.fields import Field, FieldError, as_words, typed
-from trainer.frameworks.common.imported import asked_for, unknown
 from trainer.frameworks.common.launcher import Launch, launch_of
 from trainer.frameworks.common.script_folder import finds_itself
-from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.server_script import PORT, Served, with_gpus, without
 from trainer.frameworks.common.shell import CALLERS, Command, Word
 from trainer.frameworks.common.training_script import commands_of, options_of, own_program, refer, training_commands

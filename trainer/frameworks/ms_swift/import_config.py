@@ -15,10 +15,18 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show, whole_number
 from search_spaces.legality.swift_passthrough import GONE, OF_MEGATRON
-from trainer.frameworks.common.config_entries import NAME, OF_THE_LAUNCH, closest, environment_refusal, problem
+from trainer.frameworks.common.config_entries import (
+    NAME,
+    OF_THE_LAUNCH,
+    Imported,
+    Reading,
+    closest,
+    environment_refusal,
+    problem,
+    unknown,
+)
 from trainer.frameworks.common.deepspeed import batch_unset, said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError, typed
-from trainer.frameworks.common.imported import Imported, Reading, unknown
 from trainer.frameworks.common.launcher import sharding_of, uncounted, uncounted_by
 from trainer.frameworks.common.script_folder import folder_notes, in_folder
 from trainer.frameworks.common.server_script import (

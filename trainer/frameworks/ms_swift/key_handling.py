@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainer.frameworks.common.key_handling import MEASURING as SHARED
-from trainer.frameworks.common.key_handling import without
+from trainer.frameworks.common.trainer_keys import MEASURING as SHARED
+from trainer.frameworks.common.trainer_keys import without
 from trainer.frameworks.ms_swift.keys import SERVERS_GUESSES
 
 INPUTS = frozenset(

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from search_spaces.configuration import KnobValue
 from trainer.child import contract
-from trainer.frameworks.common.exported import PROMPTS, ExportRequest
-from trainer.frameworks.common.reward_module import Rewards, rewards_of
-from trainer.frameworks.common.scripts import fill
+from trainer.frameworks.common.exported import PROMPTS, ExportRequest, Rewards, fill, rewards_of
 from trainer.frameworks.ms_swift.keys import seams
 
 PLUGIN = "autotune_plugin.py"

@@ -2,5 +2,4 @@
 
 from trainer.frameworks.open_r1.export import export
 from trainer.frameworks.open_r1.failures import diagnose, suggest
-from trainer.frameworks.open_r1.keys import NATIVE, SUPPORTED, unsupported
-from trainer.frameworks.open_r1.render import render, settings
+from trainer.frameworks.open_r1.keys import NATIVE, SUPPORTED, render, settings, unsupported

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from search_spaces import yaml_edit
+from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.legality.openr1_rules import FRAMEWORK, unknown_rewards
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.common import scripts
-from trainer.frameworks.common.accelerate_file import FILE_KEY
+from trainer.frameworks.common import exported
+from trainer.frameworks.common.accelerate_file import FILE_KEY, SAID_TWICE, SHORT_ZERO
+from trainer.frameworks.common.deepspeed import (
+    AUTO,
+    PLACES,
+    deepspeed_config,
+)
 from trainer.frameworks.common.exported import (
     ACCELERATE,
     DEEPSPEED,
@@ -22,17 +29,118 @@ from trainer.frameworks.common.exported import (
     Command,
     Export,
     ExportRequest,
+    Rewards,
+    difference,
+    fill,
+    whole_text,
 )
-from trainer.frameworks.common.reward_module import Rewards
-from trainer.frameworks.common.reward_module import rewards_of as modules_of
-from trainer.frameworks.common.scripts import difference, fill, whole_text
+from trainer.frameworks.common.exported import rewards_of as modules_of
 from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.common.values import variables
-from trainer.frameworks.open_r1 import accelerate_config
-from trainer.frameworks.open_r1.keys import CHECKPOINTING, FIELDS, NATIVE, wants_server
-from trainer.frameworks.open_r1.render import OBJECTIVE, settings
-from trainer.frameworks.open_r1.server import PORT, SERVER_SHARE, server_command, trainer_keys
+from trainer.frameworks.open_r1.keys import (
+    CHECKPOINTING,
+    FIELDS,
+    NATIVE,
+    OBJECTIVE,
+    PORT,
+    SERVER_SHARE,
+    acting,
+    server_command,
+    settings,
+    trainer_keys,
+    wants_server,
+)
 from trainer.frameworks.trl.export import edited_with, knob_changes
+
+_MIXED = {"bf16": "bf16", "fp16": "fp16"}
+
+
+def needs_file(configuration: Mapping[str, KnobValue]) -> bool:
+    """Tells whether a knob with an effect has no short key."""
+    acts = acting(configuration)
+    return bool(acts.get("zero_stage")) and any(knob in acts for knob in PLACES if knob not in SHORT_ZERO)
+
+
+def deepspeed_text(configuration: Mapping[str, KnobValue], device: str) -> str:
+    """Returns the text of the DeepSpeed file; empty if the short keys suffice."""
+    if not needs_file(configuration):
+        return ""
+    return json.dumps(deepspeed_config(acting(configuration), device), indent=2) + "\n"
+
+
+def accelerate_values(configuration: Mapping[str, KnobValue], processes: int, device: str) -> dict[str, Any]:
+    """Returns every key of the file, in the form of Open-R1's own files."""
+    acts, several = acting(configuration), processes > 1
+    values: dict[str, Any] = {"compute_environment": "LOCAL_MACHINE", "debug": False}
+    if acts.get("zero_stage"):
+        values.update(deepspeed_config=_deepspeed(configuration), distributed_type="DEEPSPEED")
+    else:
+        values["distributed_type"] = "MULTI_GPU" if several and device == "cuda" else "NO"
+    if not needs_file(configuration):
+        values["mixed_precision"] = _MIXED.get(str(acts.get("precision", "fp32")), "no")
+    return {
+        **values,
+        "enable_cpu_affinity": False,
+        "machine_rank": 0,
+        "main_training_function": "main",
+        "num_machines": 1,
+        "num_processes": processes,
+        "rdzv_backend": "static",
+        "same_network": True,
+        "use_cpu": device == "cpu",
+    }
+
+
+def _deepspeed(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
+    acts = acting(configuration)
+    stage = int(acts["zero_stage"])
+    if needs_file(configuration):
+        return {FILE_KEY: DEEPSPEED, "zero3_init_flag": stage == 3}
+    found: dict[str, Any] = {
+        "deepspeed_multinode_launcher": "standard",
+        "offload_optimizer_device": acts.get("offload_optimizer", "none"),
+        "offload_param_device": acts.get("offload_parameters", "none"),
+        "zero3_init_flag": stage == 3,
+        "zero_stage": stage,
+    }
+    return {**found, "zero3_save_16bit_model": True} if stage == 3 else found
+
+
+def whole_file(configuration: Mapping[str, KnobValue], processes: int, device: str, head: str) -> str:
+    """Writes the whole file under the comment ``head``."""
+    lines = [f"# {head}"]
+    for key, value in accelerate_values(configuration, processes, device).items():
+        if isinstance(value, Mapping):
+            lines += [f"{key}:", *(f"  {inner}: {yaml_edit.scalar(item)}" for inner, item in value.items())]
+        else:
+            lines.append(f"{key}: {yaml_edit.scalar(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def edited_accelerate(text: str, configuration: Mapping[str, KnobValue], processes: int, device: str) -> str:
+    """Rewrites the user's own file: sets processes, precision and DeepSpeed of the configuration.
+
+    Raises YamlEditError if the file cannot be edited in place.
+    """
+    document = yaml_edit.located(text)
+    ours = accelerate_values(configuration, processes, device)
+    zero, own_type = ours.get("deepspeed_config"), yaml_edit.lookup(document, ("distributed_type",))
+    changes: dict[yaml_edit.Path, Any] = {("num_processes",): processes}
+    if (own_type == "DEEPSPEED") != bool(zero) or own_type is None:
+        changes[("distributed_type",)] = ours["distributed_type"]
+    if "mixed_precision" in ours or ("mixed_precision",) in document.values:
+        changes[("mixed_precision",)] = ours.get("mixed_precision")
+    if (yaml_edit.lookup(document, ("use_cpu",)) is True) != ours["use_cpu"]:
+        changes[("use_cpu",)] = ours["use_cpu"]
+    short = isinstance(document.values.get(("deepspeed_config",)), yaml_edit.MAPPING)
+    if zero and short and FILE_KEY not in zero and ("deepspeed_config", FILE_KEY) not in document.values:
+        changes.update({("deepspeed_config", key): zero[key] for key in zero if key != "deepspeed_multinode_launcher"})
+        twice = [("deepspeed_config", key) for key in SAID_TWICE if ("deepspeed_config", key) in document.values]
+        changes.update(dict.fromkeys(twice, AUTO))  # transformers refuses another value than the recipe's
+    elif zero:
+        changes[("deepspeed_config",)] = zero
+    return yaml_edit.edited(text, changes)
+
 
 RECIPE = "recipe.yaml"
 _PROMPT_COLUMN = "prompt"
@@ -66,7 +174,7 @@ def export(request: ExportRequest) -> Export:
     files = {RECIPE: recipe, RUN: _script(whole, made), **rewards.files}
     if not _by_torchrun(whole):
         files[ACCELERATE] = _accelerate(whole)
-    if sharding := accelerate_config.deepspeed_text(whole.configuration, whole.device):
+    if sharding := deepspeed_text(whole.configuration, whole.device):
         files[DEEPSPEED] = sharding
     if server:
         files[SERVER] = _server_script(whole)
@@ -79,8 +187,8 @@ def _accelerate(request: ExportRequest) -> str:
     """Returns the user's own accelerate file, edited; without one, a new file."""
     arguments = (request.configuration, request.world_size, request.device)
     if request.accelerate:
-        return accelerate_config.edited(request.accelerate, *arguments)
-    return accelerate_config.whole_file(*arguments, scripts.comment(request.title))
+        return edited_accelerate(request.accelerate, *arguments)
+    return whole_file(*arguments, exported.comment(request.title))
 
 
 def rewards_of(specs: Sequence[RewardSpec]) -> Rewards:
@@ -126,7 +234,7 @@ def _started(request: ExportRequest) -> tuple[str, ...]:
         ranks = ("--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(request.world_size))
         return ("-m", "torch.distributed.run", *ranks)
     words = ["-m", "accelerate.commands.launch", "--config_file", "{here}/" + ACCELERATE]
-    if accelerate_config.needs_file(request.configuration):
+    if needs_file(request.configuration):
         words += [f"--{FILE_KEY}", "{here}/" + DEEPSPEED]  # the file's own path would be looked up from the folder
     return (*words, "--num_cpu_threads_per_process", str(request.threads))
 
@@ -137,20 +245,20 @@ def _environment(request: ExportRequest, rewards: Rewards) -> dict[str, str]:
         found["PYTHONPATH"] = "{here}:" + found["PYTHONPATH"]
     if _by_torchrun(request):
         found.update(OMP_NUM_THREADS=str(request.threads), GLOO_SOCKET_IFNAME="lo")
-    return {**found, **scripts.visible(request, beside_server=wants_server(request.configuration))}
+    return {**found, **exported.visible(request, beside_server=wants_server(request.configuration))}
 
 
 def _script(request: ExportRequest, command: Command) -> str:
     """Returns the text of the script ``RUN``."""
     remark = f"Options of Open-R1's script may follow; they win over {RECIPE}."
-    return scripts.run_script(request, command, remark, beside_server=wants_server(request.configuration))
+    return exported.run_script(request, command, remark, beside_server=wants_server(request.configuration))
 
 
 def _server_script(request: ExportRequest) -> str:
     """Returns the rollout server's script. Raises ValueError if the GPUs cannot be split as configured."""
     longest, revision = request.longest, request.revision
     argv = server_command(request.configuration, request.model, request.python, longest=longest, revision=revision)
-    return scripts.server_script(request, argv, {})
+    return exported.server_script(request, argv, {})
 
 
 def explicit(request: ExportRequest) -> ExportRequest:

@@ -6,16 +6,20 @@ Pure; opens and evaluates nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
-from search_spaces.legality.openr1_rules import REWARDS, unknown_rewards
+from search_spaces.legality.openr1_rules import FRAMEWORK, REWARDS, unknown_rewards
 from search_spaces.yaml_text import Entry
+from trainer.frameworks.common.accelerate_file import AccelerateFile, read_file
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
+    ConfigError,
+    Imported,
+    Reading,
     check_storable,
     closest,
     environment_of,
@@ -23,8 +27,18 @@ from trainer.frameworks.common.config_entries import (
     problem,
     read_mapping,
 )
+from trainer.frameworks.common.deepspeed import (
+    AUTO,
+    ZERO,
+    at,
+    batch_unset,
+    deepspeed_config,
+    leaves,
+    said_otherwise,
+    zero_knobs,
+    zero_rest,
+)
 from trainer.frameworks.common.fields import Field, FieldError
-from trainer.frameworks.common.imported import Imported, Reading
 from trainer.frameworks.common.launcher import launch_of
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
@@ -40,15 +54,103 @@ from trainer.frameworks.common.server_script import (
 )
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.training_script import is_script, own_program, refer, refuse_config, training_commands
-from trainer.frameworks.open_r1.accelerate_config import (
-    Accelerate,
-    differing,
-    notes_beside,
-    precision_beside,
-    read_accelerate,
+from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.open_r1.keys import (
+    FIELDS,
+    INPUTS,
+    OBJECTIVE,
+    PROGRAM,
+    SERVER_KEYS,
+    acting,
+    from_keys,
+    refusal,
+    rest,
+    wants_server,
 )
-from trainer.frameworks.open_r1.keys import FIELDS, INPUTS, SERVER_KEYS, from_keys, refusal, rest, wants_server
-from trainer.frameworks.open_r1.server import PROGRAM
+
+_SAID_ELSEWHERE = frozenset({"gradient_clipping", "fp16", "bf16", "scheduler"})
+"""Keys that the recipe also sets, and that are compared with it."""
+
+
+_OF_THE_RUN = frozenset(
+    {
+        *(("steps_per_print",), ("wall_clock_breakdown",), ("zero_allow_untested_optimizer",)),
+        (ZERO, "stage3_gather_16bit_weights_on_model_save"),
+    }
+)
+"""Keys on output and saving, without an effect on figures."""
+
+
+_HALF = ("bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class Accelerate:
+    """An accelerate file, understood."""
+
+    knobs: Mapping[str, KnobValue]
+    file: AccelerateFile = field(default_factory=AccelerateFile)
+
+
+def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None) -> Accelerate:
+    """Reads the knobs of an accelerate file.
+
+    Args:
+        text: the file; empty without one.
+        files: text of the DeepSpeed file it names, by ``deepspeed_config_file``.
+
+    Raises:
+        ConfigError: a key or a value no trial has, by its line.
+    """
+    if not text:
+        return Accelerate({})
+    found = read_file(text, name, files or {})
+    if found.fsdp is not None:
+        line, why = found.line("distributed_type"), "an Open-R1 trial shards with DeepSpeed, not with FSDP; use zero3"
+        raise problem(name, line, f"distributed_type: {why}")
+    try:
+        knobs = zero_knobs({"deepspeed": found.deepspeed})
+    except KnobKeyError as error:
+        raise found.problem(error.key.removeprefix("deepspeed."), error.text) from None
+    for place in _without_knob(found.deepspeed or {}, knobs):
+        raise found.problem(place, "an Open-R1 trial's DeepSpeed is not told it; remove it")
+    return Accelerate(acting(knobs), found)
+
+
+def _without_knob(settings: Mapping[str, Any], knobs: Mapping[str, KnobValue]) -> Iterator[str]:
+    """Yields places of DeepSpeed's configuration that no knob can set to the user's value."""
+    ours = deepspeed_config(knobs, "cuda")
+    for place, value in leaves(zero_rest(settings)):
+        if place[0] not in _SAID_ELSEWHERE and place not in _OF_THE_RUN and value not in (AUTO, at(ours, place)):
+            yield ".".join(place)
+
+
+def precision_beside(recipe: Mapping[str, Any], accelerate: Accelerate) -> dict[str, KnobValue]:
+    """Returns ``mixed_precision`` if the recipe turns neither precision on (transformers 4.52)."""
+    if accelerate.file.precision not in _HALF or any(recipe.get(key) is True for key in _HALF):
+        return {}
+    return {"precision": accelerate.file.precision}
+
+
+def differing(recipe: Mapping[str, Any], accelerate: Accelerate, processes: int) -> Iterator[ConfigError]:
+    """Yields an error for each value of DeepSpeed that contradicts the recipe, with its line in the accelerate file."""
+    file, half = accelerate.file, str(precision_beside(recipe, accelerate).get("precision", ""))
+    computing = {key: recipe.get(key) is True or half == key for key in _HALF}
+    unset = {**OBJECTIVE, **batch_unset(FRAMEWORK)}
+    for place, text in said_otherwise(file.deepspeed, {**recipe, **computing}, unset, processes):
+        yield file.problem(place, text)
+    if file.deepspeed is not None and half and recipe.get(half) is False:
+        text = f"mixed_precision: {half} here and {half} false in the recipe differ, which transformers refuses beside"
+        yield problem(file.name, file.line("mixed_precision"), f"{text} DeepSpeed; write one of them")
+
+
+def notes_beside(recipe: Mapping[str, Any], accelerate: Accelerate) -> Iterator[str]:
+    """Yields notes on unexpected combinations of the two files."""
+    file, half = accelerate.file, str(precision_beside(recipe, accelerate).get("precision", ""))
+    if half and file.deepspeed is not None and recipe.get(half) is None:
+        text = f"mixed_precision: a trial computes in {half}; transformers refuses it beside DeepSpeed until the recipe"
+        yield str(problem(file.name, file.line("mixed_precision"), f"{text} says {half}: true too"))
+
 
 _NOTHING: Mapping[str, str] = {}
 DEFAULT_REWARDS = ["accuracy", "format", "tag_count"]
@@ -186,11 +288,11 @@ class _Recipe(Reading):
 def _refuse_script(text: str, name: str) -> None:
     """Raises ``ConfigError`` with the recipe to give: Open-R1's keys are in a recipe, not in a script."""
     found = training_commands(text, name)
-    for command, at in found:
-        program = command.words[at]
+    for command, place in found:
+        program = command.words[place]
         if program.text.endswith(".py") and not program.unknown and PurePosixPath(program.text).name != "grpo.py":
             raise own_program(program, name, "open_r1/grpo.py")
-        refuse_config(command.words[at + 1 :], launch_of(command.words[:at]), name, serves=serves(text, name))
+        refuse_config(command.words[place + 1 :], launch_of(command.words[:place]), name, serves=serves(text, name))
     refer(text, name, "openr1")
     said = "Open-R1's keys are read from a recipe; write the options of the script into a YAML file, a key a line, and "
     line = found[-1][0].words[0].line if found else 0

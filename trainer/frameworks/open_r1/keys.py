@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Reach, keys_of, plain_keys
 from search_spaces.legality.openr1_rules import FRAMEWORK, SERVER_OPTIONS
 from search_spaces.native import acting as acting_in
-from trainer.frameworks.common.deepspeed import PLACES, rest_of
+from trainer.child.contract import TrialSpec
+from trainer.frameworks.common.deepspeed import PLACES, deepspeed_config, rest_of
 from trainer.frameworks.common.fields import Field, fields_of
-from trainer.frameworks.common.key_handling import MEASURING as SHARED
-from trainer.frameworks.common.key_handling import without
-from trainer.frameworks.common.trainer_keys import unsettable
-from trainer.frameworks.trl.keys import Dialect, half_precision, trainer_knobs
+from trainer.frameworks.common.server_script import DTYPES as ENGINE_DTYPES
+from trainer.frameworks.common.server_script import TRLS, Program, value_of
+from trainer.frameworks.common.serving import HOST, replicas
+from trainer.frameworks.common.trainer_keys import DTYPES, LEARNING, refuse, unsettable, without
+from trainer.frameworks.common.trainer_keys import MEASURING as SHARED
+from trainer.frameworks.common.values import TrialArguments, following, variables
+from trainer.frameworks.trl.keys import Dialect, half_precision, in_keys, trainer_knobs
+from trainer.frameworks.trl.server import trainer_settings as settings_of_trl
 
 FIELDS: Mapping[str, Field] = fields_of(
     json.loads(Path(__file__).with_name("fields.json").read_text("utf-8"))["fields"]
@@ -153,3 +158,145 @@ def refusal(key: str, value: Any) -> str | None:
 def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
     """Returns ``passthrough`` without keys that a trial ignores or refuses."""
     return without(passthrough, MEASURING, REFUSED)
+
+
+PORT = 8000
+"""Default port of TRL's server."""
+SERVER_SHARE = 0.9
+"""Default share of a GPU's memory, the server's own."""
+TIMEOUT_S = 900.0
+"""Seconds that the trainer waits for a server started with it: enough to load and capture a large model."""
+MODULE = ("-m", "trl.scripts.vllm_serve")
+
+
+def trainer_keys(port: int = PORT) -> dict[str, Any]:
+    """Returns the recipe keys that lead to the server."""
+    return {"vllm_server_host": HOST, "vllm_server_port": port, "vllm_server_timeout": TIMEOUT_S}
+
+
+def trainer_settings(port: int) -> dict[str, Any]:
+    """Returns the recipe keys that lead a trial to its server; a variable has the port for weights."""
+    return {key: value for key, value in settings_of_trl(port, 0).items() if key != "vllm_group_port"}
+
+
+def server_command(
+    configuration: Mapping[str, KnobValue],
+    model: str,
+    python: str,
+    port: int = PORT,
+    *,
+    longest: int | None = None,
+    revision: str = "",
+    entry: Sequence[str] = MODULE,
+) -> tuple[str, ...]:
+    """Returns the words that start the server.
+
+    Args:
+        configuration: knobs; knobs without an effect are left out.
+        longest: tokens of the longest prompt and completion; the engine prepares for them if the configuration does
+            not say for how many. ``None`` leaves it to the model's own limit.
+        entry: arguments of the interpreter that name the program.
+
+    Raises:
+        ValueError: the replicas do not use exactly ``rollout_gpus``.
+    """
+    size, count = replicas(configuration)
+    acts = {**acting(configuration), "tensor_parallel_size": size, "rollout_data_parallel_size": count}
+    if longest is not None:
+        acts.setdefault("max_model_len", longest)
+    argv = [python, *entry, "--model", model, "--host", HOST, "--port", str(port)]
+    if revision:
+        argv += ["--revision", revision]
+    for knob, option in SERVER.items():
+        if knob in acts:
+            argv += [option, _word(knob, acts[knob])]
+    return tuple(argv)
+
+
+def _word(knob: str, value: KnobValue) -> str:
+    if knob == "rollout_dtype":
+        return ENGINE_DTYPES[str(value)]
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+PROGRAM = Program(
+    starts=TRLS,
+    options={option.removeprefix("--"): value_of(knob) for knob, option in SERVER.items()},
+)
+"""``vllm-serve`` in a user's script."""
+
+
+OBJECTIVE: Mapping[str, Any] = {
+    "loss_type": "bnpo",
+    "beta": 0.04,
+    "scale_rewards": True,
+    "mask_truncated_completions": False,
+    **LEARNING,
+}
+"""Defaults of the objective (``GRPOConfig`` of TRL 0.18.0, ``TrainingArguments`` of transformers 4.52.3), which exports
+write explicitly. ``top_k`` is not included: its default ``None`` means all tokens, and no number means that to both
+rollout engines."""
+CHECKOUT = "AUTOTUNE_OPENR1"
+"""Variable a trial finds the user's checkout of Open-R1 by."""
+
+
+def settings(
+    configuration: Mapping[str, KnobValue],
+    rows_per_update: int,
+    world_size: int,
+    *,
+    passthrough: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Returns recipe keys of ``configuration``; knobs without an effect are ignored.
+
+    DeepSpeed's are in the accelerate file, the server's on its own command. An accumulation that is not set follows
+    from the micro-batch, so that an update keeps its rows.
+
+    Args:
+        passthrough: the user's own keys, whose mappings are merged with the knobs.
+
+    Raises:
+        ValueError: a knob or value that Open-R1 cannot take (``keys.unsupported``).
+    """
+    refuse(unsupported(configuration))
+    acts = acting(configuration)
+    left_out = {"gpu_memory_utilization", "tensor_parallel_size"} if wants_server(configuration) else set()
+    found = in_keys(acts, {knob: key for knob, key in NATIVE.items() if knob not in left_out})
+    if "master_weights" in acts:
+        found["torch_dtype"] = DTYPES[str(acts["master_weights"])]
+    if "checkpointing_reentrant" in acts:
+        key, inner = CHECKPOINTING
+        own = (passthrough or {}).get(key)
+        found[key] = {**(own if isinstance(own, Mapping) else {}), inner: acts["checkpointing_reentrant"]}
+    steps = following(configuration, rows_per_update, world_size)
+    if steps is not None:
+        found["gradient_accumulation_steps"] = steps
+    return found
+
+
+def render(
+    *,
+    configuration: Mapping[str, KnobValue],
+    passthrough: Mapping[str, Any],
+    checkout: str,
+    **trial: Unpack[TrialArguments],
+) -> TrialSpec:
+    """Builds the spec of one trial.
+
+    Raises ValueError for a knob or value that Open-R1 cannot take, or without ``checkout``, the user's Open-R1 folder.
+    """
+    if not checkout:
+        raise ValueError("an Open-R1 trial needs a checkout of Open-R1, whose grpo.py it runs")
+    rows, ranks = trial["rows_per_update"], trial.get("world_size", 1)
+    chosen = settings(configuration, rows, ranks, passthrough=passthrough)
+    if sharding := deepspeed_config(acting(configuration), trial.get("device", "cpu")):
+        chosen["deepspeed"] = sharding
+    return TrialSpec(
+        framework="open_r1",
+        settings=chosen,
+        model_settings={},
+        seams={},
+        passthrough={**OBJECTIVE, **for_trial(passthrough)},
+        environment={**variables(configuration), CHECKOUT: checkout},
+        **trial,
+    )

@@ -2,5 +2,4 @@
 
 from trainer.frameworks.common.failures import diagnose, suggest
 from trainer.frameworks.trl.export import export
-from trainer.frameworks.trl.keys import NATIVE, SUPPORTED, unsupported
-from trainer.frameworks.trl.render import render, settings
+from trainer.frameworks.trl.keys import NATIVE, SUPPORTED, render, settings, unsupported

@@ -17,7 +17,7 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.native import seam_values
 from trainer.child import contract
-from trainer.frameworks.common import scripts
+from trainer.frameworks.common import exported
 from trainer.frameworks.common.exported import (
     ACCELERATE,
     DEEPSPEED,
@@ -28,14 +28,29 @@ from trainer.frameworks.common.exported import (
     Command,
     Export,
     ExportRequest,
+    Rewards,
+    difference,
+    fill,
+    gpus_of,
+    rewards_of,
+    same_model,
+    visible,
+    whole_text,
 )
-from trainer.frameworks.common.reward_module import Rewards, rewards_of
-from trainer.frameworks.common.scripts import difference, fill, gpus_of, same_model, visible, whole_text
 from trainer.frameworks.common.serving import base_url, server_environment, split, trainer_environment
 from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.common.values import variables
-from trainer.frameworks.trl.keys import ENGINE_SEAMS, FLOAT8_SEAMS, NATIVE, NESTED, TRAINER_SEAMS, acting, seams
-from trainer.frameworks.trl.render import own_keys, settings
+from trainer.frameworks.trl.keys import (
+    ENGINE_SEAMS,
+    FLOAT8_SEAMS,
+    NATIVE,
+    NESTED,
+    TRAINER_SEAMS,
+    acting,
+    own_keys,
+    seams,
+    settings,
+)
 from trainer.frameworks.trl.server import DEVELOPMENT, server_command, trainer_settings, wants_server
 
 CONFIG = "grpo.yaml"
@@ -216,7 +231,7 @@ def _server_script(request: ExportRequest) -> str:
     environment = {**server_environment(()), **DEVELOPMENT}
     del environment["HF_HUB_OFFLINE"]  # a study has fetched the model before; here it may have to be
     del environment["CUDA_VISIBLE_DEVICES"]  # the script itself says it
-    return scripts.server_script(request, argv, environment)
+    return exported.server_script(request, argv, environment)
 
 
 def _files(request: ExportRequest) -> tuple[str, ...]:
@@ -237,7 +252,7 @@ def _script(request: ExportRequest, command: Command) -> str:
             f" Start it on each of the {request.nodes} nodes, with PET_NODE_RANK (from 0), PET_MASTER_ADDR and "
             "PET_MASTER_PORT set: the address of the first and a port that is free there."
         )
-    return scripts.run_script(request, command, remark, beside_server=wants_server(request.configuration))
+    return exported.run_script(request, command, remark, beside_server=wants_server(request.configuration))
 
 
 def knob_keys(request: ExportRequest) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.legality.passthrough import REMOVED
-from trainer.frameworks.common.key_handling import MEASURING as SHARED
-from trainer.frameworks.common.key_handling import without
+from trainer.frameworks.common.trainer_keys import MEASURING as SHARED
+from trainer.frameworks.common.trainer_keys import without
 
 INPUTS = frozenset(
     {

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import Reach, defaults, keys_of, places_in, plain_keys
 from search_spaces.knobs.build import ENGINE_ARGUMENT
 from search_spaces.knobs.model import show
 from search_spaces.native import acting as acting_in
+from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.deepspeed import (
     PLACES,
     at,
@@ -24,8 +25,17 @@ from trainer.frameworks.common.deepspeed import (
     zero_knobs,
     zero_places,
 )
-from trainer.frameworks.common.trainer_keys import DTYPES, compiles, micro_batches, unsettable, weights_held
-from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.common.trainer_keys import (
+    DTYPES,
+    compiles,
+    micro_batches,
+    refuse,
+    uncompiled,
+    unsettable,
+    weights_held,
+)
+from trainer.frameworks.common.values import KnobKeyError, TrialArguments, following, parsed, sizes, variables
+from trainer.frameworks.trl.key_handling import for_trial
 
 
 @dataclass(frozen=True)
@@ -327,3 +337,58 @@ def _fsdp_knobs(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
         if key in _INSIDE_FSDP:
             found[_INSIDE_FSDP[key]] = parsed(_INSIDE_FSDP[key], f"fsdp_config.{name}", plain_word(value))
     return found
+
+
+def settings(
+    configuration: Mapping[str, KnobValue],
+    rows_per_update: int,
+    world_size: int,
+    *,
+    device: str = "cpu",
+    longest: int | None = None,
+    passthrough: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Returns (``GRPOConfig`` arguments, model arguments, seams) of ``configuration``, without knobs without an effect.
+
+    An accumulation that is not set follows from the micro-batch, so that an update keeps its rows; any other knob that
+    is not set has the value of the user's own key, else TRL's default.
+
+    Args:
+        longest: tokens of the longest prompt and completion (``training_keys``).
+        passthrough: the user's own keys, whose mappings are merged with the knobs.
+
+    Raises:
+        ValueError: a knob or value that TRL cannot take (``unsupported``).
+    """
+    refuse(unsupported(configuration))
+    training = with_own(training_keys(configuration, longest, device), passthrough or {}, acting(configuration))
+    steps = following(configuration, rows_per_update, world_size)
+    if steps is not None:
+        training["gradient_accumulation_steps"] = steps
+    return training, model_keys(configuration), seams(configuration)
+
+
+def own_keys(
+    passthrough: Mapping[str, Any], configuration: Mapping[str, KnobValue], *, measuring: bool = False
+) -> dict[str, Any]:
+    """Returns the user's keys that are no knobs.
+
+    ``measuring`` includes the keys that a trial ignores (``key_handling.MEASURING``).
+    """
+    return uncompiled(passthrough if measuring else for_trial(passthrough), configuration)
+
+
+def render(
+    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **trial: Unpack[TrialArguments]
+) -> TrialSpec:
+    """Builds the spec of one trial. Raises ValueError for a knob or value that TRL cannot take."""
+    training, loading, replaced = settings(configuration, **sizes(trial), passthrough=passthrough)
+    return TrialSpec(
+        framework="trl",
+        settings=training,
+        model_settings=loading,
+        seams=replaced,
+        passthrough=own_keys(passthrough, configuration),
+        environment=variables(configuration),
+        **trial,
+    )

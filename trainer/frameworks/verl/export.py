@@ -11,11 +11,22 @@ from dataclasses import replace
 from typing import Any
 
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.common.exported import PROMPTS, RUN, Command, Export, ExportRequest
-from trainer.frameworks.common.reward_module import MODULE as REWARD_MODULE
-from trainer.frameworks.common.reward_module import Rewards, rewards_of
-from trainer.frameworks.common.scripts import FIND_HERE, HERE, comment, difference, fill
-from trainer.frameworks.common.scripts import quoted as in_shell
+from trainer.frameworks.common.exported import (
+    FIND_HERE,
+    HERE,
+    PROMPTS,
+    RUN,
+    Command,
+    Export,
+    ExportRequest,
+    Rewards,
+    comment,
+    difference,
+    fill,
+    rewards_of,
+)
+from trainer.frameworks.common.exported import MODULE as REWARD_MODULE
+from trainer.frameworks.common.exported import quoted as in_shell
 from trainer.frameworks.verl import key_handling as handling
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.hydra import override, quoted

@@ -8,16 +8,18 @@ from typing import Any
 from search_spaces.knobs.model import show
 from trainer.frameworks.common.config_entries import (
     OF_THE_LAUNCH,
+    Imported,
+    Reading,
+    asked_for,
     at_line,
     check_storable,
     environment_refusal,
     problem,
+    unknown,
 )
 from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.imported import Imported, Reading, asked_for, unknown
-from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.script_folder import folder_notes, folder_of
-from trainer.frameworks.common.trainer_keys import all_knobs
+from trainer.frameworks.common.trainer_keys import KeyHandling, all_knobs
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.key_handling import (
     COMPLETION_LENGTH,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.knobs.model import show
-from trainer.frameworks.common.key_handling import KeyHandling
+from trainer.frameworks.common.trainer_keys import KeyHandling
 from trainer.frameworks.verl.key_tables import FIXED, KEYS, MODEL, MODEL_ENGINE, ROLLOUT
 from trainer.frameworks.verl.keys import OLD
 

@@ -17,10 +17,10 @@ from search_spaces.knobs.rollout import UNLIMITED
 from search_spaces.legality.megatron_rules import TORCH_ONLY
 from search_spaces.native import acting as acting_in
 from trainer.frameworks.common.trainer_keys import refuse
-from trainer.frameworks.common.trial_arguments import following
 from trainer.frameworks.common.values import (
     KnobKeyError,
     count_of,
+    following,
     parsed,
     speculative_config,
     speculative_knobs,

@@ -12,9 +12,9 @@ from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import MAX_BYTES, Entry, read
 from trainer.frameworks.common.config_entries import ConfigError, problem
-from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.shell import CALLERS, Command, Word, assigned, commands
 from trainer.frameworks.common.shell_tree import ShellError
+from trainer.frameworks.common.trainer_keys import KeyHandling
 from trainer.frameworks.common.training_script import SUFFIXES, own_program, refer, training_commands
 from trainer.frameworks.verl.hydra import HydraError, split
 from trainer.frameworks.verl.key_handling import files_refusal, handling_of

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.trainer_keys import refuse
-from trainer.frameworks.common.trial_arguments import TrialArguments, sizes
+from trainer.frameworks.common.values import TrialArguments, sizes
 from trainer.frameworks.verl import key_handling as handling
 from trainer.frameworks.verl.key_tables import ACTOR, FSDP, ROLLOUT
 from trainer.frameworks.verl.keys import to_keys, unsupported

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from search_spaces.knobs.model import show
 from trainer.frameworks.common.config_entries import problem
-from trainer.frameworks.common.key_handling import KeyHandling
+from trainer.frameworks.common.trainer_keys import KeyHandling
 from trainer.frameworks.verl.key_handling import handling_of
 from trainer.frameworks.verl.key_tables import MIXED, NOT_IN_VERLS_FILES
 

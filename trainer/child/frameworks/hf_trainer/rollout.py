@@ -7,7 +7,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from ...contract import CycleKind
 from ...failures import MeterError
-from ...usage import ShapesMet
+from ...meter import ShapesMet
 
 
 @dataclass

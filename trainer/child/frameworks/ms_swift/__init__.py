@@ -2,9 +2,5 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
-
-from ...contract import TrialSpec
 from ...user_environment import import_key as key
-from .importing import bring_in_ahead
-from .run import run_trial
+from .run import bring_in_ahead, run_trial

@@ -4,20 +4,54 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import importlib.metadata
 import os
 import sys
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from ...checks import check_lengths, check_version, prompt_count, updates_per_cycle
-from ...contract import StartupPart
+from ...contract import StartupPart, TrialSpec
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, memory_pool
 from ...model_facts import model_folder
 from ...reward_files import working_in
 from ...rewards import close_rewards, reward_facts
 from ...trial import TrialContext
-from . import arguments, importing
+from ...user_environment import put_trial_environment
+from . import arguments
+
+MODULES = ("swift.pipelines", "swift.rlhf_trainers.grpo_trainer")
+OURS = ("drive", "seams")
+
+
+def before_import(spec: TrialSpec) -> None:
+    """Sets the environment that torch, transformers and ms-swift read at import.
+
+    Raises IllegalSettingError if the user's own variables cannot be set.
+    """
+    put_trial_environment(spec)
+    if spec.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def bring_in() -> Tuple[Any, Any]:
+    """Imports everything a trial uses, and returns (the entry point, the trainer's class)."""
+    pipelines, trainers = (importlib.import_module(name) for name in MODULES)
+    for name in OURS:
+        importlib.import_module("." + name, __package__)
+    return pipelines.rlhf_main, trainers.GRPOTrainer
+
+
+def bring_in_ahead(spec: TrialSpec) -> None:
+    """Imports all that a trial of this key imports.
+
+    Raises:
+        IllegalSettingError, ImportError: the trial would fail with this.
+    """
+    before_import(spec)
+    bring_in()
+
 
 SUPPORTED = ((4, 6), (4, 7))
 """ms-swift versions whose methods the meter knows: from the first, below the second."""
@@ -26,11 +60,11 @@ SUPPORTED = ((4, 6), (4, 7))
 def run_trial(trial: TrialContext) -> None:
     """Runs the trial until the protocol is fulfilled. Raises the error of a failure (``failures.classify``)."""
     spec = trial.spec
-    importing.before_import(spec)
+    before_import(spec)
     with trial.startup(StartupPart.IMPORT):
         check_version("ms-swift", importlib.metadata.version("ms-swift"), SUPPORTED)
-        entry, trainer_class = importing.bring_in()
-        from . import drive, inputs, seams
+        entry, trainer_class = bring_in()
+        from . import drive, seams
     trial.facts["versions"] = versions()
     check_lengths(spec)
     trial.open_meter()
@@ -43,7 +77,7 @@ def run_trial(trial: TrialContext) -> None:
         seams.install(spec.seams)
     except seams.SeamError as error:
         raise IllegalSettingError(str(error)) from error
-    rewards = inputs.rewards_of(spec)
+    rewards = drive.rewards_of(spec)
     argv = words(trial, rewards, CyclePlan(spec.protocol).longest * updates)
 
     def run(trainer: Any, train: Callable[[], Any]) -> Any:
@@ -61,14 +95,14 @@ def run_trial(trial: TrialContext) -> None:
 
 def words(trial: TrialContext, rewards: List[Callable[..., Any]], steps: int) -> List[str]:
     """Builds the command line of ``swift rlhf``; also writes the prompts file and registers the rewards."""
-    from . import inputs
+    from . import drive
 
     spec, scratch = trial.spec, trial.paths.scratch
     os.environ["MODELSCOPE_CACHE"] = str(scratch / "modelscope")  # what it makes of the prompts goes with the trial
     folder = str(model_folder(spec.model, spec.revision or None, offline=True))
-    written = inputs.write(spec.prompts, scratch, prompt_count(steps, spec.rows_per_update))
+    written = drive.write_prompts(spec.prompts, scratch, prompt_count(steps, spec.rows_per_update))
     added = arguments.added(spec, folder, written.raw)
-    names = inputs.register(spec, rewards, written.raw)
+    names = drive.register_rewards(spec, rewards, written.raw)
     argv = arguments.command_line(spec, folder, str(written.path), names, steps, scratch, added)
     trial.facts["arguments"] = added
     trial.note("arguments", {"argv": argv})

@@ -2,8 +2,5 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
-
-from ...contract import TrialSpec
 from .importing import bring_in_ahead, key
 from .run import run_trial

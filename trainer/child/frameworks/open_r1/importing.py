@@ -77,5 +77,5 @@ def bring_in_ahead(spec: TrialSpec) -> None:
     """
     before_import(spec)
     bring_in()
-    for name in ("drive", "recipe", "run"):
+    for name in ("drive", "run"):
         importlib.import_module("." + name, __package__)

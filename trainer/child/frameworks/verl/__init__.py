@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from ...contract import TrialSpec
-from .metrics import LIMITS, MetricsError, StepLayout, cycle_of
+from .course import LIMITS, MetricsError, StepLayout, cycle_of
 
 
 def run_trial(trial: Any) -> None:

@@ -5,27 +5,172 @@ Completion lengths are set by an agent loop (``within/``), verl's own extension 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import re
 import shutil
+import stat
+import subprocess
 import sys
+import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Deque, Dict, List, Mapping, Optional, Sequence
 
 from ...checks import check_version
-from ...contract import CycleKind, FailureReason, NoteRecord, Phase, StartupPart, StartupRecord
+from ...contract import (
+    SIGNS,
+    CycleKind,
+    FailureReason,
+    Nearness,
+    NoteRecord,
+    Phase,
+    StartupPart,
+    StartupRecord,
+    read_log,
+)
 from ...failures import IllegalSettingError, MeterError, NotFiniteError, RewardFailedError
 from ...journal import END, read_answer
 from ...model_facts import model_folder
 from ...trial import TrialContext
 from ...user_environment import put_environment
-from . import overrides, process
+from . import overrides
 from .board import FileTally, NewLines, Places, read_failure
-from .course import StepSequence
-from .metrics import LIMITS
+from .course import LIMITS, StepSequence
+
+EXIT_S = 30.0
+"""Seconds for Ray's shutdown after the last step."""
+LAST_WORDS_S = 1.0
+"""Ray's daemons may hold the output open when verl has ended."""
+LINES = 2000
+CHUNK = 1 << 16
+_COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
+_PREFIX = re.compile(r"^(?:\([^()]*\bpid=[^()]*\)\s*)+")
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception|Interrupt|Value)(?::|\(|$)")
+_ECHO = re.compile(r"RayTaskError|ActorDiedError|WorkerCrashedError")
+_PLACES = (
+    (re.compile(r"update_actor|train_mini_batch"), Phase.UPDATE),
+    (re.compile(r"compute_(?:old_|ref_)?log_prob"), Phase.LOGPROB),
+    (re.compile(r"update_weights"), Phase.SYNC),
+    (re.compile(r"generate_sequences"), Phase.GENERATE),
+)
+"""Function of verl in a traceback -> phase."""
+
+
+class VerlFailedError(Exception):
+    """verl ended before the trial was done; the message has its exit status and the line with the cause."""
+
+
+class Verl:
+    """One run of ``python -m verl.trainer.main_ppo``; its output goes to this process's own."""
+
+    def __init__(self, argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+        self._child = subprocess.Popen(
+            list(argv),
+            cwd=str(folder),
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self._lines: Deque[str] = deque(maxlen=LINES)
+        self._listener = threading.Thread(target=self._listen, name="autotune-verl", daemon=True)
+        self._listener.start()
+
+    @property
+    def status(self) -> Optional[int]:
+        """Exit status, negative for a signal; ``None`` while verl runs."""
+        return self._child.poll()
+
+    def _listen(self) -> None:
+        assert self._child.stdout is not None  # noqa: S101  (narrowing; it is a pipe)
+        reading, rest = self._child.stdout.fileno(), b""
+        while data := os.read(reading, CHUNK):
+            *whole, rest = (rest + _COLOUR.sub(b"", data)).split(b"\n")
+            if len(rest) > CHUNK:
+                whole, rest = [*whole, rest], b""
+            self._pass_on(whole)
+        self._pass_on([rest] if rest else [])
+
+    def _pass_on(self, lines: List[bytes]) -> None:
+        for line in lines:
+            self._lines.append(line.decode("utf-8", "replace").rpartition("\r")[2])
+        with contextlib.suppress(OSError):
+            sys.stdout.write("".join(line.decode("utf-8", "replace") + "\n" for line in lines))
+            sys.stdout.flush()
+
+    def last_lines(self) -> str:
+        """Returns the last lines of the output; after the end, up to the last."""
+        if self.status is not None:
+            self._listener.join(LAST_WORDS_S)
+        return "\n".join(list(self._lines))
+
+    def wait(self, seconds: float) -> bool:
+        """Waits at most ``seconds`` for the end; tells whether verl has ended."""
+        try:
+            self._child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Ends verl and its Ray, by a kill if needed; the tuner sweeps other processes that verl started."""
+        if self.status is None:
+            self._child.terminate()
+            if not self.wait(5.0):
+                self._child.kill()
+                self._child.wait()
+        self._listener.join(LAST_WORDS_S)
+
+
+def failure(status: int, output: str) -> VerlFailedError:
+    """Returns the exception for a run of verl that ended by itself."""
+    if status < 0:
+        # As launchers write it, so that the tuner asks the kernel whether this was for want of memory.
+        ended = "verl was ended by a signal (exitcode: %d)" % status
+    else:
+        ended = "verl ended with exit code %d" % status
+    line = telling(output)
+    return VerlFailedError("%s: %s" % (ended, line) if line else "%s and told no reason" % ended)
+
+
+def telling(output: str) -> str:
+    """Returns the line with the cause, without Ray's prefix: a known error text, else the last exception."""
+    reading = read_log(output, SIGNS)
+    if reading is not None and reading.sign.nearness is Nearness.CAUSE:
+        return _PREFIX.sub("", reading.line)
+    lines = [_PREFIX.sub("", line.strip()) for line in output.splitlines()]
+    raised = [line for line in lines if _EXCEPTION.match(line)]
+    own = [line for line in raised if not _ECHO.search(line)]
+    return (own or raised or [""])[-1][:400]
+
+
+def place(output: str) -> Optional[Phase]:
+    """Returns the phase of verl's function in the last traceback of the output; ``None`` without one."""
+    traced = output.rpartition("Traceback (most recent call last)")
+    if not traced[1]:
+        return None
+    found = [(match.start(), phase) for pattern, phase in _PLACES for match in pattern.finditer(traced[2])]
+    return max(found)[1] if found else None
+
+
+def make_sockets(folder: Path) -> None:
+    """Makes Ray's socket folder, empty and accessible to this user alone.
+
+    Raises OSError if another user has a folder of that name.
+    """
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise
+        shutil.rmtree(str(folder))
+        folder.mkdir(mode=0o700)
+
 
 PATIENCE_S = 120.0
 """Seconds after which a pending demand counts as unmet."""
@@ -129,7 +274,7 @@ def run_trial(trial: TrialContext) -> None:
     model = str(model_folder(spec.model, spec.revision or None, offline=True))
     words = overrides.words(spec, paths, model, len(course.kinds))
     trial.journal.write(NoteRecord("arguments", {"argv": words}))
-    process.make_sockets(sockets)
+    make_sockets(sockets)
     try:
         _measure(trial, course, [sys.executable, "-m", overrides.MODULE, *words])
     finally:
@@ -141,13 +286,13 @@ def _measure(trial: TrialContext, course: StepSequence, argv: List[str]) -> None
     trial.part = StartupPart.LOAD
     trial.journal.mark(StartupPart.LOAD.value)
     torch = trial.facts["versions"].get("torch", "")
-    verl = process.Verl(argv, trial.paths.scratch, overrides.environment(trial.paths, os.environ, torch))
+    verl = Verl(argv, trial.paths.scratch, overrides.environment(trial.paths, os.environ, torch))
     watch = VerlFollower(trial, course, verl)
     try:
         while not watch.is_over():
             time.sleep(LOOK_S)
-        if course.finished and not verl.wait(process.EXIT_S):
-            trial.journal.write(NoteRecord("verl_lingered", {"seconds": process.EXIT_S}))
+        if course.finished and not verl.wait(EXIT_S):
+            trial.journal.write(NoteRecord("verl_lingered", {"seconds": EXIT_S}))
     finally:
         verl.end()
 
@@ -155,7 +300,7 @@ def _measure(trial: TrialContext, course: StepSequence, argv: List[str]) -> None
 class VerlFollower:
     """Follows verl's progress by its files."""
 
-    def __init__(self, trial: TrialContext, course: StepSequence, verl: process.Verl) -> None:
+    def __init__(self, trial: TrialContext, course: StepSequence, verl: Verl) -> None:
         self._trial = trial
         self._course = course
         self._verl = verl
@@ -178,12 +323,12 @@ class VerlFollower:
             self._check_demands()
             return False
         said = self._verl.last_lines()
-        if (phase := process.place(said)) is not None and self._trial.part is None:
+        if (phase := place(said)) is not None and self._trial.part is None:
             self._mark(phase)
         if status == 0:
             made = (self._course.done, len(self._course.kinds))
             raise MeterError("verl ended after %d of %d steps" % made)
-        error = process.failure(status, said)
+        error = failure(status, said)
         sys.stdout.write("autotune: %s\n" % error)
         raise error
 

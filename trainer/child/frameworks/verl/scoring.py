@@ -1,4 +1,6 @@
-"""A study's rewards in verl's form: one completion at a time, from several threads of a reward worker.
+"""A trial's part inside the processes of verl: lengths and reports of completions, and the study's rewards.
+
+verl asks for one completion's reward at a time, from several threads of a reward worker.
 
 verl logs a failed reward and trains on the rest; this module reports the failure, so that the trial ends.
 """
@@ -9,14 +11,86 @@ import asyncio
 import functools
 import inspect
 import json
+import os
 import threading
+import time
 from pathlib import Path
-from typing import Any, Callable, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from ...contract import FailureReason, RunPaths, read_spec
 from ...rewards import RAISED, as_numbers, as_reward_error, load_reward, name_of
-from .board import ReportedFailure, tell_failure
-from .inside import here
+from ..hf_trainer.sampling import stretch
+from .board import TRIAL_VARIABLE, Board, Places, ReportedFailure, StepTargets, append, read_board, tell_failure
+
+__all__ = ["here", "sampling", "score", "stretch"]
+
+LOOK_S = 0.02
+WAIT_S = 600.0
+"""Seconds without a decision after which the trial counts as gone."""
+
+
+class Inside:
+    """Access to the trial's files from one process of verl."""
+
+    def __init__(self, root: Path) -> None:
+        self.places = Places(root)
+        self._board: Optional[Board] = None
+        self._looked = float("-inf")
+
+    @property
+    def board(self) -> Board:
+        """The board as last read. Raises ``RuntimeError``: there is none."""
+        found = self._board or self._read()
+        if found is None:
+            raise RuntimeError("the trial has written no %s" % self.places.board)
+        return found
+
+    def _read(self) -> Optional[Board]:
+        """Reads the board at most every ``LOOK_S`` seconds, not for each waiting row."""
+        if time.monotonic() - self._looked >= LOOK_S:
+            self._looked = time.monotonic()
+            self._board = read_board(self.places) or self._board
+        return self._board
+
+    async def step(self, number: int) -> StepTargets:
+        """Waits for verl's step ``number``, from 1 on. Raises ``RuntimeError`` if it is not decided in time."""
+        until = time.monotonic() + WAIT_S
+        while len(self.board.steps) < number:
+            if time.monotonic() >= until:
+                raise RuntimeError("nobody has decided how long the completions of step %d are" % number)
+            await asyncio.sleep(LOOK_S)
+            self._read()
+        return self.board.steps[number - 1]
+
+    def row(self, prompt: Any, generation: Any) -> int:
+        """Returns the row of a completion within its step: by the prompt's number in the trial, and the generation."""
+        board = self.board
+        return int(prompt) % board.prompts * board.generations + int(generation)
+
+    def tell_row(self, step: int, row: int, prompt: int, completion: int) -> None:
+        """Appends one finished completion to the trial's board: step, row, prompt tokens, completion tokens."""
+        append(self.places.rows, [step, row, prompt, completion])
+
+    def tell_score(self, prompt: Any, score: float) -> None:
+        """Records the score of a completion of the prompt with this number."""
+        append(self.places.scores, [int(prompt), score])
+
+
+@functools.lru_cache(maxsize=None)
+def here() -> Inside:
+    """Returns the access to this process's trial."""
+    return Inside(Path(os.environ[TRIAL_VARIABLE]))
+
+
+def sampling(own: Mapping[str, Any], step: StepTargets, row: int) -> Dict[str, Any]:
+    """Returns vLLM's sampling parameters for a row with the length of its step.
+
+    Only the limit ends such a completion, and no token is forbidden.
+    """
+    if step.lengths is None:
+        return dict(own)
+    return {**own, "max_tokens": step.lengths[row], "ignore_eos": True, "stop": [], "stop_token_ids": []}
+
 
 _ONE_AT_A_TIME = threading.Lock()
 

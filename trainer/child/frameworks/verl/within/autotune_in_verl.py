@@ -13,7 +13,7 @@ START = Path(__file__).resolve().parents[3] / "start.py"
 
 
 def ours(name: str) -> Any:
-    """Returns a module of the trial's part for verl: ``inside`` or ``scoring``."""
+    """Returns a module of the trial's part for verl."""
     if PACKAGE not in sys.modules:
         spec = importlib.util.spec_from_file_location("_autotune_start", START)
         if spec is None or spec.loader is None:

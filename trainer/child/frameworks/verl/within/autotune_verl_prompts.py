@@ -12,7 +12,7 @@ import datasets
 from autotune_in_verl import ours  # type: ignore[import-not-found]
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-inside = ours("inside")
+scoring = ours("scoring")
 
 
 def row_of(columns: Dict[str, Any]) -> Dict[str, Any]:
@@ -39,7 +39,7 @@ class Prompts(RLHFDataset):  # type: ignore[misc]
 
     def __len__(self) -> int:
         """Returns the number of prompts of all steps."""
-        board = inside.here().board
+        board = scoring.here().board
         return int(board.prompts * board.total)
 
     def __getitem__(self, item: int) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, List
 from autotune_in_verl import ours  # type: ignore[import-not-found]
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 
-inside = ours("inside")
+scoring = ours("scoring")
 
 
 class Measured(SingleTurnAgentLoop):  # type: ignore[misc]
@@ -20,15 +20,15 @@ class Measured(SingleTurnAgentLoop):  # type: ignore[misc]
 
     async def run(self, sampling_params: Any, **kwargs: Any) -> Any:
         """Runs verl's own loop with the length that the trial has decided for this row."""
-        here = inside.here()
+        here = scoring.here()
         number, row = int(kwargs["global_steps"]), here.row(kwargs["index"], kwargs["session_id"])
         step = await here.step(number)
         self._width = here.board.longest_prompt if step.stretched else 0
-        output = await super().run(inside.sampling(sampling_params, step, row), **kwargs)
+        output = await super().run(scoring.sampling(sampling_params, step, row), **kwargs)
         here.tell_row(number, row, len(output.prompt_ids), len(output.response_ids))
         return output
 
     async def ct_build_initial_tokens(self, *args: Any, **kwargs: Any) -> List[int]:
         """Returns the prompt's tokens, stretched in the worst case."""
         found = await super().ct_build_initial_tokens(*args, **kwargs)
-        return inside.stretch(found, self._width)  # type: ignore[no-any-return]
+        return scoring.stretch(found, self._width)  # type: ignore[no-any-return]
