@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from search_spaces.configuration import Configuration, KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.legality import check
+from tests.support.exports import export_request
 from tests.support.openr1_cases import MULTI, OWN, ZERO2, ZERO3, OpenR1Case, cases
 from tests.support.properties import examples
 from trainer.child.contract import RewardSpec
@@ -27,19 +28,16 @@ LONGEST = 512 + 1024
 
 def wanted(configuration: dict[str, KnobValue] | Configuration, processes: int = 8, **changes: Any) -> ExportRequest:
     base: dict[str, Any] = {
-        "title": "first: 226.0k tokens/hour",
         "configuration": Configuration(dict(configuration)),
-        "python": "/openr1/bin/python",
-        "model": "Qwen/Qwen2.5-1.5B-Instruct",
         "rewards": (RewardSpec("open_r1", "accuracy"), RewardSpec("open_r1", "format")),
+        "model": "Qwen/Qwen2.5-1.5B-Instruct",
         "rows_per_update": 512,
         "max_prompt_length": 512,
         "max_completion_length": 1024,
-        "device": "cuda",
         "world_size": processes,
         "checkout": "/src/open-r1",
     }
-    return ExportRequest(**{**base, **changes})
+    return export_request(**{**base, **changes})
 
 
 def read_again(made: Export) -> Imported:
@@ -153,7 +151,7 @@ def test_what_open_r1_has_no_key_for_is_refused_by_name(case: OpenR1Case, name: 
 def test_the_command_is_open_r1s_own() -> None:
     made = export(wanted({"micro_batch_size": 16, "gradient_accumulation_steps": 4, "zero_stage": 2}))
     assert made.command.argv == (
-        "/openr1/bin/python",
+        "/env/bin/python",
         *("-m", "accelerate.commands.launch", "--config_file", "{here}/accelerate.yaml"),
         *("--num_cpu_threads_per_process", "1", "/src/open-r1/src/open_r1/grpo.py", "--config", "{here}/recipe.yaml"),
     )
@@ -161,7 +159,7 @@ def test_the_command_is_open_r1s_own() -> None:
     accelerate = yaml.safe_load(made.files[ACCELERATE])
     assert accelerate["deepspeed_config"]["zero_stage"] == 2
     assert accelerate["num_processes"] == 8
-    assert "exec /openr1/bin/python" in made.files[RUN]
+    assert "exec /env/bin/python" in made.files[RUN]
 
 
 def test_a_rollout_server_takes_the_last_gpus() -> None:

@@ -17,12 +17,11 @@ from autotune.frameworks import Source, framework_named
 from autotune.specification.request import Request
 from search_spaces.configuration import KnobValue
 from tests.support import trl_fields
+from tests.support.exports import export_request
 from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
-from trainer.child.contract import RewardSpec
 from trainer.frameworks import trl
 from trainer.frameworks.common.config_entries import Imported
-from trainer.frameworks.common.exported import ExportRequest
 from trainer.frameworks.trl.keys import acting
 
 BASES = yaml.safe_load((Path(__file__).parents[2] / "fixtures" / "readers_servers.yaml").read_text("utf-8"))["bases"]
@@ -95,18 +94,13 @@ def test_what_is_exported_with_trls_server_is_the_same_when_it_is_imported(
     guessing = {"speculative_decoding": "ngram"} if "speculative_tokens" in values else {}
     configuration: dict[str, KnobValue] = {**values, **guessing, **served, **spreading}
     made = trl.export(
-        ExportRequest(
-            title="first",
+        export_request(
             configuration=configuration,
-            python="/env/bin/python",
-            model="org/model",
-            rewards=(RewardSpec("math_verify", "accuracy"),),
             rows_per_update=96,
             max_prompt_length=512,
             max_completion_length=1024,
-            device="cuda",
             world_size=3,
-        )
+        )  # fmt: skip
     )
     source = Source(made.files["grpo.yaml"], "grpo.yaml", server=made.files["server.sh"], server_name="server.sh")
     found = dict(framework_named("trl").import_config(source, trl_fields.FIELDS, 3, {}).knobs)

@@ -10,10 +10,10 @@ import pytest
 from autotune.frameworks import Source, framework_named
 from autotune.specification.resolve import read_files
 from tests.support import trl_fields
+from tests.support.exports import export_request
 from tests.support.swift_fields import FIELDS
 from trainer.frameworks import ms_swift
 from trainer.frameworks.common.config_entries import Imported
-from trainer.frameworks.common.exported import ExportRequest
 from trainer.frameworks.common.shell import commands
 from trainer.frameworks.verl.import_config import import_config
 
@@ -123,21 +123,15 @@ def test_a_copy_of_a_script_that_asks_where_it_is_would_find_nothing(here: str, 
     text = f"#!/bin/bash\n{here}{SWIFT.format(file='zero2')[:-1]} --external_plugins $here/plugin.py\n"
     found = read("ms_swift", text, "scripts/run.sh")
     made = ms_swift.export(
-        ExportRequest(
-            title="",
+        export_request(
             configuration={"zero_stage": 2},
-            python="/env/bin/python",
-            model="m",
-            rewards=(),
             rows_per_update=8,
-            max_completion_length=64,
-            device="cuda",
             world_size=2,
             user_config=text,
             folder=str(folders),
             passthrough=found.passthrough,
             own_data=True,
-        )
+        )  # fmt: skip
     )
     assert ("$here/plugin.py" in made.files["run.sh"]) is edited
     if not edited:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from search_spaces.configuration import Configuration
+from tests.support.exports import export_request
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 from trainer.frameworks import ms_swift
@@ -24,17 +25,9 @@ SERVER = {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 2,
 
 
 def wanted(**changes: Any) -> ExportRequest:
-    given = ExportRequest(
-        title="study 1",
-        configuration=Configuration({"micro_batch_size": 4, "precision": "fp32", "master_weights": "fp32"}),
-        python="/env/bin/python",
-        model="/models/one",
-        rewards=(RewardSpec("reasoning_gym", "chain_sum", options={"seed": 1}),),
-        rows_per_update=16,
-        max_completion_length=64,
-        max_prompt_length=32,
-    )
-    return replace(given, **changes)
+    configuration = Configuration({"micro_batch_size": 4, "precision": "fp32", "master_weights": "fp32"})
+    rewards = (RewardSpec("reasoning_gym", "chain_sum", options={"seed": 1}),)
+    return export_request(**{"configuration": configuration, "rewards": rewards, "device": "cpu", **changes})
 
 
 def arguments(export: Export) -> dict[str, Any]:

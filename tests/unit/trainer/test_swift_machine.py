@@ -11,33 +11,26 @@ import pytest
 import yaml
 
 from search_spaces.configuration import Configuration
+from tests.support.exports import export_request
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import RewardSpec
 from trainer.frameworks import ms_swift
-from trainer.frameworks.common.exported import ExportRequest
 from trainer.frameworks.ms_swift.import_config import import_config
 
+OF_ONE: dict[str, Any] = {
+    "configuration": Configuration({"micro_batch_size": 4}),
+    "model": "one",
+    "rewards": (RewardSpec("ms_swift", "x"),),
+    "own_data": True,
+}
 LINE = "swift rlhf --rlhf_type grpo --model one --reward_funcs x --dataset d"
 
 
 def exported(script: str, **changes: Any) -> str:
     """``run.sh`` of a study of ``script``."""
     before = import_config(script, "run.sh", FIELDS)
-    wanted = ExportRequest(
-        title="study 1",
-        configuration=Configuration({"micro_batch_size": 4}),
-        python="/env/bin/python",
-        model="one",
-        rewards=(RewardSpec("ms_swift", "x"),),
-        rows_per_update=16,
-        max_completion_length=64,
-        max_prompt_length=32,
-        device="cuda",
-        user_config=script,
-        own_data=True,
-        passthrough=before.passthrough,
-    )
-    return ms_swift.export(replace(wanted, **changes)).files["run.sh"]
+    asked = export_request(**OF_ONE, user_config=script, passthrough=before.passthrough)
+    return ms_swift.export(replace(asked, **changes)).files["run.sh"]
 
 
 def environment_of(folder: Path, script: str, shell: str, **changes: Any) -> dict[str, str]:
@@ -105,19 +98,7 @@ def test_the_same_holds_for_variables_in_a_file() -> None:
         "ENV:\n  NPROC_PER_NODE: 8  # the whole machine\n  CUDA_VISIBLE_DEVICES: 0,1,2,3,4,5,6,7\n  MINE: 1\n"
     )
     before = import_config(own, "grpo.yaml", FIELDS)
-    wanted = ExportRequest(
-        title="study 1",
-        configuration=Configuration({"micro_batch_size": 4}),
-        python="/env/bin/python",
-        model="one",
-        rewards=(RewardSpec("ms_swift", "x"),),
-        rows_per_update=16,
-        max_completion_length=64,
-        device="cuda",
-        user_config=own,
-        own_data=True,
-        passthrough=before.passthrough,
-    )
+    wanted = export_request(**OF_ONE, user_config=own, passthrough=before.passthrough)
     found = yaml.safe_load(ms_swift.export(wanted).files["grpo.yaml"])["ENV"]
     assert {name: str(value) for name, value in found.items()} == {
         "NPROC_PER_NODE": "1",

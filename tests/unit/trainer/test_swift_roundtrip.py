@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from search_spaces.baseline import complete
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.knobs import KNOBS, Kind, defaults
 from search_spaces.legality import check, is_legal
+from tests.support.exports import export_request
 from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import RewardSpec
@@ -86,19 +86,9 @@ def legal(draw: st.DrawFn) -> tuple[Configuration, Resources]:
 
 
 def wanted(configuration: Configuration, machine: Resources, **changes: Any) -> ExportRequest:
-    given_ = ExportRequest(
-        title="a study",
-        configuration=configuration,
-        python="/usr/bin/python3",
-        model="/models/one",
-        rewards=(RewardSpec("ms_swift", "accuracy"),),
-        rows_per_update=ROWS,
-        max_completion_length=64,
-        max_prompt_length=32,
-        device="cuda",
-        world_size=machine.gpus - int(configuration.get("rollout_gpus", 0)),
-    )
-    return replace(given_, **changes)
+    rewards, training = (RewardSpec("ms_swift", "accuracy"),), machine.gpus - int(configuration.get("rollout_gpus", 0))
+    given_ = {"model": "/models/one", "rewards": rewards, "rows_per_update": ROWS, "world_size": training, **changes}
+    return export_request(configuration=configuration, **given_)
 
 
 def read_back(export: Export, processes: int) -> Configuration:

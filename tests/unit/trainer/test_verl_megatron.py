@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from search_spaces.configuration import Configuration
+from tests.support.exports import export_request
 from tests.support.megatron_examples import EXAMPLES
 from tests.support.verl_cases import legal
 from trainer.frameworks.common.config_entries import ConfigError, Imported
-from trainer.frameworks.common.exported import RUN, ExportRequest
+from trainer.frameworks.common.exported import RUN
 from trainer.frameworks.verl import export
 from trainer.frameworks.verl.hydra import override
 from trainer.frameworks.verl.import_config import import_config
@@ -56,12 +57,12 @@ def given_back(found: Imported, gpus: int) -> str:
     knobs = found.knobs
     ranks = gpus // int(knobs.get("training_tensor_parallel_size", 1)) // int(knobs.get("pipeline_parallel_size", 1))
     rows = ranks // int(knobs.get("sequence_parallel_size", 1)) * int(knobs["micro_batch_size"])
-    wanted = ExportRequest(
-        title="", configuration=Configuration(knobs), python="python", model="m", rewards=(), device="cuda",
-        rows_per_update=rows * int(knobs["gradient_accumulation_steps"]), max_completion_length=64,
-        max_prompt_length=64, world_size=gpus, nodes=max(1, gpus // 8), passthrough=found.passthrough,
-    )  # fmt: skip
-    return export(wanted).files[RUN]
+    rows *= int(knobs["gradient_accumulation_steps"])
+    cluster = {"world_size": gpus, "nodes": max(1, gpus // 8)}
+    asked = export_request(
+        configuration=Configuration(knobs), rows_per_update=rows, passthrough=found.passthrough, **cluster
+    )
+    return export(asked).files[RUN]
 
 
 def test_every_key_that_is_written_is_one_of_verls_files_for_megatron() -> None:
