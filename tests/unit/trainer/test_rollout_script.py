@@ -100,7 +100,7 @@ def test_what_is_exported_with_trls_server_is_the_same_when_it_is_imported(
             max_prompt_length=512,
             max_completion_length=1024,
             world_size=3,
-        )  # fmt: skip
+        )
     )
     source = Source(made.files["grpo.yaml"], "grpo.yaml", server=made.files["server.sh"], server_name="server.sh")
     found = dict(framework_named("trl").import_config(source, trl_fields.FIELDS, 3, {}).knobs)

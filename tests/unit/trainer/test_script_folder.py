@@ -131,7 +131,7 @@ def test_a_copy_of_a_script_that_asks_where_it_is_would_find_nothing(here: str, 
             folder=str(folders),
             passthrough=found.passthrough,
             own_data=True,
-        )  # fmt: skip
+        )
     )
     assert ("$here/plugin.py" in made.files["run.sh"]) is edited
     if not edited:
