@@ -1,4 +1,4 @@
-"""Cases of imports: what users write, and what must become of it (``tests/fixtures/imports.yaml``)."""
+"""Rows of tests: what people write, and what must become of it (``tests/fixtures/imports.yaml``, ``words.yaml``)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from typing import Any
 
 import yaml
 
-_FOUND = yaml.safe_load((Path(__file__).parents[1] / "fixtures" / "imports.yaml").read_text(encoding="utf-8"))
+_FIXTURES = Path(__file__).parents[1] / "fixtures"
+_FOUND = {
+    test: rows
+    for name in ("imports.yaml", "words.yaml")
+    for test, rows in yaml.safe_load((_FIXTURES / name).read_text(encoding="utf-8")).items()
+}
 
 
-def of(test: str) -> list[tuple[Any, ...]]:
+def of(test: str) -> list[Any]:
     """Returns the rows of a test."""
-    return [tuple(row) for row in _FOUND[test]]
+    return [tuple(row) if isinstance(row, list) else row for row in _FOUND[test]]

@@ -1,4 +1,3 @@
-import math
 from typing import Any
 
 import pytest
@@ -8,63 +7,15 @@ from hypothesis import strategies as st
 from autotune.cli.screens.quantities import LARGEST, LONGEST_S, parse_duration, parse_size
 from autotune.errors import UsageError
 from autotune.wording.numbers import format_duration, format_size
+from tests.support.imports import of
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("4h", 14_400),
-        ("90m", 5_400),
-        ("1h30m", 5_400),
-        ("1.5h", 5_400),
-        ("2d", 172_800),
-        ("45s", 45),
-        ("PT4H", 14_400),
-        ("PT1H30M", 5_400),
-        ("04:00:00", 14_400),
-        ("00:00:45", 45),
-        ("4 hours", 14_400),
-        ("1d4h", 100_800),
-        (" 10m ", 600),
-    ],
-)
+@pytest.mark.parametrize(("text", "seconds"), of("every_usual_spelling_of_a_budget"))
 def test_every_usual_spelling_of_a_budget(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " ",
-        "240",
-        "4",
-        "1.5",
-        "+4",
-        "-4",
-        "1e3",
-        "0",
-        "0h",
-        "0s",
-        "PT0S",
-        "-4h",
-        "-PT4H",
-        "inf",
-        "nan",
-        "infh",
-        "nanh",
-        "4hh",
-        "h",
-        "four hours",
-        "4x",
-        "99999999999d",
-        "P2Y",
-        "1:2:3:4",
-        "4h; rm -rf",
-        "\x00",
-        "4h\x1b[31m",
-    ],
-)
+@pytest.mark.parametrize("text", of("what_is_no_budget_is_refused_in_one_sentence_that_teaches"))
 def test_what_is_no_budget_is_refused_in_one_sentence_that_teaches(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_duration(text)
@@ -103,43 +54,12 @@ def test_a_shown_duration_is_within_its_rounding(seconds: float) -> None:
     assert abs(shown - seconds) <= max(smallest, 3600 if "d" in words else 60 if "h" in words else 0)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (0.85, "850 ms"),
-        (0.99999, "1.0 s"),
-        (9.96, "10 s"),
-        (59.6, "1 min"),
-        (570, "9 min 30 s"),
-        (14_400, "4 h"),
-        (3_599.9, "1 h"),
-        (86_399, "1 d"),
-        (97_200, "1 d 3 h"),
-        (-5, "-5.0 s"),
-        (math.inf, "unknown"),
-        (math.nan, "unknown"),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "text"), of("durations_for_people"))
 def test_durations_for_people(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("6GiB", 6 * 2**30),
-        ("6g", 6 * 2**30),
-        ("6 G", 6 * 2**30),
-        ("512MiB", 512 * 2**20),
-        ("512m", 512 * 2**20),
-        ("6GB", 6 * 10**9),
-        ("1.5GiB", 3 * 2**29),
-        ("0.1TB", 10**11),
-        ("100b", 100),
-        ("64k", 65_536),
-    ],
-)
+@pytest.mark.parametrize(("text", "size"), of("binary_and_decimal_sizes"))
 def test_binary_and_decimal_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
 

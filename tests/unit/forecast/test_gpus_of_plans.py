@@ -7,6 +7,7 @@ import pytest
 from autotune.errors import UsageError
 from autotune.forecast.gpus import GIB, GPUS, gpu_named, gpu_of
 from autotune.machine.data_sheets import SHEETS, sheet_of
+from tests.support.imports import of
 
 ASKED_FOR = (
     *("h20", "a800", "h800", "a6000", "rtx3090", "rtx4090", "rtx5090", "l40", "a10", "a30", "v100", "t4"),
@@ -35,35 +36,12 @@ def test_names_ascend_in_memory_and_every_sheet_is_of_a_gpu() -> None:
     assert all(gpu.figures is SHEETS[gpu.figures.name] for gpu in GPUS.values())
 
 
-@pytest.mark.parametrize(
-    ("word", "name"),
-    [
-        ("H20", "h20"), ("NVIDIA H800", "h800"), ("A800 80GB", "a800"), ("RTX A6000", "a6000"),
-        ("GeForce RTX 5090", "rtx5090"), ("3090", "rtx3090"), ("Tesla V100 16GB", "v100-16"),
-        ("rtx pro 6000", "rtxpro6000"), ("AMD Instinct MI300X", "mi300x"), ("H100-80GB", "h100"), ("H100 SXM5", "h100"),
-        ("NVIDIA H100 80GB HBM3", "h100"), ("H100 PCIe", "h100-pcie"), ("DGX H100", "h100"), ("A100 40G", "a100-40"),
-        ("A100-SXM4-80GB", "a100"), ("A100-PCIE-40GB", "a100-40"), ("RTX4090", "rtx4090"), ("RTX 4090 24GB", "rtx4090"),
-        ("L40S 48GB", "l40s"), ("L4 24GB", "l4"), ("GH200 96GB", "gh200"), ("B200 180GB", "b200"), ("H20-3e", "h20-3e"),
-        ("H20 141GB", "h20-3e"), ("H20 96G", "h20"), ("H200 141GB", "h200"), ("A40", "a40"), ("t4 16gb", "t4"),
-        ("V100-SXM2-32GB", "v100"), ("RTX PRO 6000 Blackwell Server Edition", "rtxpro6000"),
-        ("RTX 6000 Ada", "rtx6000ada"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("word", "name"), of("any_spelling_is_understood"))
 def test_any_spelling_is_understood(word: str, name: str) -> None:
     assert gpu_named(word).name == name
 
 
-@pytest.mark.parametrize(
-    ("driver", "sheet"),
-    [
-        ("NVIDIA H20", "H20"), ("NVIDIA A800-SXM4-80GB", "A800"), ("NVIDIA L40", "L40"), ("NVIDIA L40S", "L40S"),
-        ("NVIDIA A10", "A10"), ("Tesla V100-SXM2-16GB", "V100-16"), ("Tesla V100-SXM2-32GB", "V100-32"),
-        ("Tesla T4", "T4"), ("NVIDIA A10G", "A10G"), ("NVIDIA A100 80GB PCIe", "A100-PCIe"),
-        ("NVIDIA GeForce RTX 3090", "RTX 3090"), ("NVIDIA RTX A6000", "A6000"),
-        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000"), ("NVIDIA H20-3e", "H20-3e"),
-        ("NVIDIA GH200 480GB", "GH200"), ("NVIDIA A40", "A40"), ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("driver", "sheet"), of("a_drivers_name_finds_its_own_sheet"))
 def test_a_drivers_name_finds_its_own_sheet(driver: str, sheet: str) -> None:
     found = sheet_of(driver)
     assert found is not None
@@ -77,47 +55,14 @@ def test_another_board_has_no_sheet(driver: str) -> None:
     assert sheet_of(driver) is None
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        "h2000",
-        "l40x",
-        "h100nvl",
-        "a100s",
-        "rtx3080",
-        "b300",
-        "a1000",
-        "mi250x",
-        "l2",
-        "a10g",
-        "4090d",
-        "RTX 3090 Ti",
-        "RTX 6000",
-        "H200 NVL",
-        "H800 PCIe",
-        "GB200",
-        "MI308X",
-    ],
-)
+@pytest.mark.parametrize("word", of("no_hint_leads_to_another_gpu"))
 def test_no_hint_leads_to_another_gpu(word: str) -> None:
     with pytest.raises(UsageError, match="give --gpu-memory, --gpu-tflops and --gpu-bandwidth") as refused:
         gpu_named(word)
     assert "did you mean" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        *((word, "write --gpu h100 --gpus 8") for word in ("8xH100", "8 x H100", "H100*8", "8卡H100", "h100-80gb x8")),
-        ("4*4090", "write --gpu rtx4090 --gpus 4"),
-        ("RTX 4090 48GB", "rtx4090 has 24 GB; for one that differs in nothing else give --gpu rtx4090 --gpu-memory 48"),
-        ("A800 40G", "a800 has 80 GB"),
-        *(
-            (word, "NPU or another accelerator")
-            for word in ("910B", "Ascend910B2", "npu", "TPU v5e", "Gaudi2", "M2 Ultra")
-        ),
-    ],
-)
+@pytest.mark.parametrize(("word", "said"), of("what_is_no_kind_of_gpu_is_told_what_to_write"))
 def test_what_is_no_kind_of_gpu_is_told_what_to_write(word: str, said: str) -> None:
     with pytest.raises(UsageError) as refused:
         gpu_named(word)

@@ -17,6 +17,7 @@ from autotune.forecast.facts import MOST_GPUS, Facts, architecture_of, known_gpu
 from autotune.forecast.gpus import GPUS
 from autotune.forecast.with_models import _less_sure, forecasts_for, plan_from_readings
 from search_spaces.configuration import ModelFacts
+from tests.support.imports import of
 from tests.support.published_models import PUBLISHED
 
 HALF = ModelFacts(parameters=494_032_768)
@@ -53,19 +54,7 @@ def test_any_number_of_parameters_is_a_model(parameters: int) -> None:
     assert made.head_size >= 1
 
 
-@pytest.mark.parametrize(
-    ("word", "name"),
-    [
-        ("h100", "h100"),
-        ("H100-80GB", "h100"),
-        ("NVIDIA H100 80GB HBM3", "h100"),
-        ("NVIDIA A100-SXM4-80GB", "a100"),
-        ("NVIDIA H200", "h200"),
-        ("cpu", None),
-        ("", None),
-        ("x" * 1000, None),
-    ],
-)
+@pytest.mark.parametrize(("word", "name"), of("a_gpu_is_known_by_its_name_or_its_drivers"))
 def test_a_gpu_is_known_by_its_name_or_its_drivers(word: str, name: str | None) -> None:
     assert known_gpu(word) == (None if name is None else GPUS[name])
 

@@ -163,16 +163,7 @@ def test_json_nested_without_end_is_refused() -> None:
         SearchSpace.from_json(data)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "value"),
-    [
-        ("micro_batch_size", "4", 4),
-        ("gradient_checkpointing", "off", False),
-        ("gpu_memory_utilization", "0.4", 0.4),
-        ("precision", "bf16", "bf16"),
-        ("steps_per_generation", "accumulation", "accumulation"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "value"), of("values_from_a_command_line"))
 def test_values_from_a_command_line(name: str, text: str, value: KnobValue) -> None:
     assert repr(parse_value(name, text)) == repr(value)
 

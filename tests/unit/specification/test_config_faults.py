@@ -13,6 +13,7 @@ from autotune.specification.config_faults import Faults, faults_of, read_whole, 
 from autotune.specification.request import Request
 from search_spaces.configuration import Resources
 from tests.support import swift_fields, trl_fields
+from tests.support.imports import of
 from trainer.child.contract import FailureReason, Result
 
 FIELDS = {"trl": trl_fields.RECORDED["fields"], "ms_swift": swift_fields.RECORDED["fields"]}
@@ -211,26 +212,7 @@ def test_what_is_no_configuration_at_all_is_one_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "sentence", "key", "left"),
-    [
-        ("a: 1\nb: 2\n", "x.yaml", "x.yaml, line 1: a: no", "a", "\nb: 2\n"),
-        ("a:\n  b: 2\n  c: 3\nd: 4", "x.yaml", "x.yaml, line 1: a: no", "a", "\n\n\nd: 4"),
-        ("a:\n  b: 2\n  c: 3\n", "x.yaml", "x.yaml, line 2: a.b: no", "b", "a:\n\n  c: 3\n"),
-        ("a:\n- 1\n- 2\nb: 1\n", "x.yaml", "x.yaml, line 1: a: no", "a", "\n\n\nb: 1\n"),
-        ("- a.b=1\n- c=2\n", "x.yaml", "x.yaml, line 1: a.b: no", "a.b", "\n- c=2\n"),
-        ('{\n "a": 1,\n "b": 2\n}\n', "x.json", "x.json, line 2: a: no", "a", '{\n\n "b": 2\n}\n'),
-        ("r --a 1 2 --b x \\\n --c\n", "x.sh", "x.sh, line 1: a: no", "a", "r  --b x \\\n --c\n"),
-        ("r --a=1 --b x\n", "x.sh", "x.sh, line 1: a: no", "a", "r  --b x\n"),
-        ("r --a --b x\n", "x.sh", "x.sh, line 1: a: no", "a", "r  --b x\n"),
-        ("r --a 'x y' \\\n --b\n", "x.sh", "x.sh, line 1: a: no", "a", "r  \\\n --b\n"),
-        ("A=1 r --b x\n", "x.sh", "x.sh, line 1: A: no", "A", " r --b x\n"),
-        ("export A=1\nr\n", "x.sh", "x.sh, line 1: A is a secret", "A", "\nr\n"),
-        ("r a.b=1 \\\n  a.c=2\n", "x.sh", "x.sh, line 2: a.c: no", "a.c", "r a.b=1 \\\n  \n"),
-        ("a: 1\n", "x.yaml", "x.yaml: a: no", "", "a: 1\n"),
-        ("a: 1\n", "x.yaml", "y.yaml, line 1: a: no", "", "a: 1\n"),
-        ("a: 1\n", "x.yaml", "x.yaml, line 7: a: no", "", "a: 1\n"),
-        ("a: {\n b: 1}\n", "x.yaml", "x.yaml, line 1: a: no", "", "a: {\n b: 1}\n"),
-    ],
+    ("text", "name", "sentence", "key", "left"), of("a_key_is_taken_out_by_its_line_and_the_lines_stay")
 )
 def test_a_key_is_taken_out_by_its_line_and_the_lines_stay(
     text: str, name: str, sentence: str, key: str, left: str

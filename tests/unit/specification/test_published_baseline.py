@@ -20,6 +20,7 @@ from search_spaces.configuration import Resources
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import FRAMEWORKS as CATALOGUE
 from search_spaces.published import PUBLISHED, published, scaled
+from tests.support.imports import of
 
 DEMO = "openr1:qwen2.5-1.5b-demo"
 
@@ -78,16 +79,7 @@ def test_a_request_without_one_stays_as_it_is() -> None:
     assert with_published(asked(published=""), 0) == (asked(published=""), ())
 
 
-@pytest.mark.parametrize(
-    ("changes", "gpus", "said"),
-    [
-        ({"published": "openr1:nothing"}, 8, "no published baseline"),
-        ({"config": "beta: 0.1"}, 8, "give one of them"),
-        ({"rows_per_update": 7}, 8, "rows per update, which are kept"),
-        ({"framework": "trl"}, 8, "is of open_r1, not of trl"),
-        ({}, 0, "written for GPUs"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "gpus", "said"), of("what_cannot_be_joined_is_one_sentence"))
 def test_what_cannot_be_joined_is_one_sentence(changes: dict[str, Any], gpus: int, said: str) -> None:
     with pytest.raises(UsageError, match=said) as refused:
         with_published(asked(**changes), gpus)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from autotune.errors import UsageError
 from autotune.frameworks import TrlFramework
 from autotune.specification.request import CPU_SIZE, Request, ResolvedRequest, packages_of, study_name, with_defaults
 from autotune.specification.user_config import with_config
+from tests.support.imports import of
 from trainer.frameworks.common.config_entries import Imported
 from trainer.frameworks.common.fields import Field
 
@@ -155,16 +155,7 @@ def test_packages_the_workload_needs() -> None:
     assert packages_of(Request(passthrough={"use_peft": False, "beta": 0.1})) == ()
 
 
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        ({"task": "chain_sum"}, "my-model-chain_sum-trl"),
-        ({"data": str(Path("/d/Prompts.jsonl"))}, "my-model-prompts-trl"),
-        ({"dataset": {"dataset_name": "org/set"}}, "my-model-set-trl"),
-        ({"dataset": {"datasets": [{"path": "a"}]}}, "my-model-mixture-trl"),
-        ({"task": "x", "name": "Mine"}, "Mine"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "name"), of("study_names"))
 def test_study_names(changes: dict[str, Any], name: str) -> None:
     assert study_name(replace(Request(model="org/My-Model"), **changes)) == name
 

@@ -9,6 +9,7 @@ import pytest
 
 from autotune.errors import StoreError
 from autotune.store import backend_of, open_store
+from tests.support.imports import of
 
 SECRET = "hunter2"
 NAMES = ("studies.db", "with space.db", "100%.db", "ünï.db")
@@ -55,22 +56,7 @@ def test_a_server_is_named_without_its_user_and_password(scheme: str) -> None:
     assert place == "PostgreSQL database tuning on db.example:5433"
 
 
-@pytest.mark.parametrize(
-    ("address", "sentence"),
-    [
-        ("", "no name"),
-        ("  ", "no name"),
-        (f"mysql://somebody:{SECRET}@host/db", "not in mysql"),
-        (f"postgresql://somebody:{SECRET}@host:{SECRET}/db", "%3A"),
-        (f"postgresql://somebody:{SECRET}:{SECRET}@host:x@y/db", "%3A"),
-        (f"://{SECRET}", "cannot be read"),
-        (f"sqlite:///file.db?password={SECRET}", "path alone"),
-        ("sqlite:///file:x?mode=ro&uri=true", "path alone"),
-        # Nothing listens on port 1; or the driver is not installed. Either way one sentence says so.
-        (f"postgresql://somebody:{SECRET}@127.0.0.1:1/db?connect_timeout=2", "PostgreSQL database db on 127.0.0.1:1: "),
-        (f"postgresql://{SECRET}:{SECRET}@127.0.0.1:1/db?{SECRET}=1", "PostgreSQL database db on 127.0.0.1:1: "),
-    ],
-)
+@pytest.mark.parametrize(("address", "sentence"), of("an_address_that_cannot_be_used_is_refused_without_its_password"))
 def test_an_address_that_cannot_be_used_is_refused_without_its_password(address: str, sentence: str) -> None:
     with pytest.raises(StoreError, match=sentence) as caught:
         open_store(address)

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from tests.support.failure_texts import OF_FRAMEWORKS
+from tests.support.imports import of
 from tests.support.not_none import not_none
 from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, StartupPart
 from trainer.frameworks import ms_swift, open_r1, verl
@@ -79,14 +80,7 @@ def test_memory_is_told_as_everywhere(framework: str, text: str, pool: Pool) -> 
 
 
 @EACH
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "ValueError: something else\n", "step:1 - timing_s/gen:2.0"),
-        "[validate_config] All configuration checks passed successfully!",
-        "{'loss': 0.1, 'grad_norm': 0.5, 'memory(GiB)': 3.2, 'train_speed(s/it)': 1.5, 'reward': 0.25}",
-    ],
-)
+@pytest.mark.parametrize("text", of("an_innocent_line_says_nothing"))
 def test_an_innocent_line_says_nothing(framework: str, text: str) -> None:
     assert DIAGNOSE[framework](text) is None
     assert not any(sign.found_in(text) for sign in (*SIGNS, *SIGNS_OF[framework]))

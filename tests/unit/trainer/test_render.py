@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.imports import of
 from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 from trainer.child.start import clean_path
 from trainer.frameworks.trl import render, settings, unsupported
@@ -58,18 +59,7 @@ def test_seams_go_their_own_way() -> None:
     assert not training
 
 
-@pytest.mark.parametrize(
-    ("configuration", "said"),
-    [
-        ({"rollout_engine": "vllm", "sleep_level": 1}, "sleep_level 1"),
-        ({"rollout_engine": "vllm", "weight_sync_batches": 2}, "weight_sync_batches"),
-        ({"zero_stage": 2, "offload_optimizer": "nvme"}, "nvme"),
-        ({"reduce_precision": "bf16"}, "zero_stage is 0"),
-        ({"sequence_parallel_size": 2}, "sequence_parallel_size"),
-        ({"master_weights": "fp16"}, "fp16"),
-        ({"precision": "fp32", "master_weights": "bf16"}, "rounded"),
-    ],
-)
+@pytest.mark.parametrize(("configuration", "said"), of("what_a_trial_cannot_set_is_said_and_refused"))
 def test_what_a_trial_cannot_set_is_said_and_refused(
     configuration: dict[str, bool | int | float | str], said: str
 ) -> None:

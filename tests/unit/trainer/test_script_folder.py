@@ -11,6 +11,7 @@ from autotune.frameworks import Source, framework_named
 from autotune.specification.resolve import read_files
 from tests.support import trl_fields
 from tests.support.exports import export_request
+from tests.support.imports import of
 from tests.support.swift_fields import FIELDS
 from trainer.frameworks import ms_swift
 from trainer.frameworks.common.config_entries import Imported
@@ -43,25 +44,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "work"
 
 
-@pytest.mark.parametrize(
-    "here",
-    [
-        'here=$(dirname "$0")',
-        "here=$(cd -- $(dirname -- ${BASH_SOURCE[0]}) >/dev/null 2>&1; pwd -P)",
-        "here=`dirname $0`",
-        'here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)',
-        'here="$( cd -- "$( dirname -- "${BASH_SOURCE[0]:-$0}"; )" &> /dev/null && pwd; )"',
-        'here=$(dirname "$(realpath "$0")")',
-        'here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")',
-        'here=$(realpath "$(dirname "$0")")',
-        "here=$(dirname $BASH_SOURCE)",
-        "here=${0%/*}",
-        "here=$(dirname $(dirname $0))/scripts",
-        'here="${BASH_SOURCE[0]%/*}"',
-        'here="$(cd "$(dirname "$0")/.." && pwd)/scripts"',
-        'root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../" && pwd); here=$root/scripts',
-    ],
-)
+@pytest.mark.parametrize("here", of("a_file_beside_the_script_is_found"))
 @pytest.mark.parametrize(("name", "run"), [("ms_swift", SWIFT), ("trl", TRL)])
 def test_a_file_beside_the_script_is_found(name: str, run: str, here: str, folders: Path) -> None:
     text = f"#!/bin/bash\n{here}\n{run.format(file='$here/conf/zero2.json')}"
@@ -70,18 +53,7 @@ def test_a_file_beside_the_script_is_found(name: str, run: str, here: str, folde
 
 
 @pytest.mark.parametrize(("name", "run"), [("ms_swift", SWIFT), ("trl", TRL)])
-@pytest.mark.parametrize(
-    ("before", "file", "place"),
-    [
-        ("cd scripts\n", "conf/zero2.json", "scripts"),
-        ("cd scripts/conf || exit 1\n", "zero2.json", "scripts/conf"),
-        ("pushd scripts && cd conf\n", "./zero2.json", "scripts/conf"),
-        ('cd "$(dirname "$0")"\n', "conf/zero2.json", "{work}/scripts"),
-        ('cd "$(dirname "$0")/conf" || exit\n', "zero2.json", "{work}/scripts/conf"),
-        ("export W=$(pwd)\ncd $W/elsewhere\n", "scripts/conf/zero2.json", "a folder that only a shell knows"),
-        ("if [ -d $X ]; then cd scripts; fi\n", "scripts/conf/zero2.json", "a folder that only a shell knows"),
-    ],
-)
+@pytest.mark.parametrize(("before", "file", "place"), of("a_script_that_goes_elsewhere_is_followed_and_says_so"))
 def test_a_script_that_goes_elsewhere_is_followed_and_says_so(
     name: str, run: str, before: str, file: str, place: str, folders: Path
 ) -> None:

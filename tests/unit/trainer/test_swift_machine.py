@@ -12,6 +12,7 @@ import yaml
 
 from search_spaces.configuration import Configuration
 from tests.support.exports import export_request
+from tests.support.imports import of
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import RewardSpec
 from trainer.frameworks import ms_swift
@@ -65,18 +66,7 @@ def test_a_script_for_sh_needs_no_bash(head: str) -> None:
     assert exported(f"{head}\n{LINE}\n").startswith(f"{head}\n")
 
 
-@pytest.mark.parametrize(
-    ("variables", "processes", "gpus", "count"),
-    [
-        ("", 1, "0", None),
-        ("", 4, None, "4"),
-        ("CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 NPROC_PER_NODE=8", 1, "0", "1"),
-        ("CUDA_VISIBLE_DEVICES=4,5,6,7 NPROC_PER_NODE=4", 2, "4,5", "2"),
-        ("CUDA_VISIBLE_DEVICES=2,3 NPROC_PER_NODE=2", 2, "2,3", "2"),
-        ("CUDA_VISIBLE_DEVICES=2,3 NPROC_PER_NODE=2", 4, "0,1,2,3", "4"),
-        ("CUDA_VISIBLE_DEVICES=5", 1, "5", None),
-    ],
-)
+@pytest.mark.parametrize(("variables", "processes", "gpus", "count"), of("as_many_processes_as_gpus_are_seen"))
 def test_as_many_processes_as_gpus_are_seen(
     tmp_path: Path, variables: str, processes: int, gpus: str | None, count: str | None
 ) -> None:

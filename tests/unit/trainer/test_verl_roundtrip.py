@@ -16,6 +16,7 @@ from search_spaces.batch import batch_of
 from search_spaces.configuration import Configuration
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.legality import is_legal
+from tests.support.imports import of
 from tests.support.properties import examples
 from tests.support.verl_cases import COMPLETION, PROMPT, VALUES, Combination, legal, machine
 from trainer.child.contract import Protocol, RewardSpec
@@ -122,20 +123,7 @@ def test_what_no_trial_runs_with_is_told_by_verls_name(combination: Combination)
         assert keys["actor_rollout_ref.rollout.nnodes"] * keys["actor_rollout_ref.rollout.n_gpus_per_node"] > 0
 
 
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"rollout_engine": "transformers"}, "rollout_engine transformers: verl generates with vllm or sglang"),
-        ({"rollout_mode": "server"}, "rollout_mode server: verl generates on GPUs of its own only beside training"),
-        ({"sleep_level": 1}, "sleep_level 1: verl's engine sleeps at level 2"),
-        ({"fsdp": "none"}, "fsdp none: verl shards with fsdp1 or fsdp2"),
-        ({"precision": "fp8"}, "precision fp8: verl computes in bf16, fp16, fp32"),
-        ({"optimizer": "lion_8bit"}, "optimizer lion_8bit: a verl trial has adamw_torch"),
-        ({"zero_stage": 2}, "a verl trial cannot set zero_stage"),
-        ({"logprob_vocab_chunk": 1024}, "a verl trial cannot set logprob_vocab_chunk"),
-        ({"num_generations": 3}, "16 rows (2 ranks × micro_batch_size 4 × gradient_accumulation_steps 2) are no whole"),
-    ],
-)
+@pytest.mark.parametrize(("values", "sentence"), of("what_verl_cannot_be_told_is_refused_by_name"))
 def test_what_verl_cannot_be_told_is_refused_by_name(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(sentence)):
         export(PLAIN.wanted(configuration={**PLAIN.configuration, **values}))

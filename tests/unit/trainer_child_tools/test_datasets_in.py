@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.imports import of
 from trainer.child.prompt_rows import UnusablePromptsError, sample
 from trainer.child.prompt_rows import measure as measured
 
@@ -103,17 +104,7 @@ def test_a_mixture_is_made_by_trl(answers: dict[str, Any]) -> None:
     assert answers["mixture"] == {"rows": [{"prompt": "p0"}, {"prompt": "a"}], "count": 2}
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("split", "the dataset data has no split 'trian': set dataset_train_split to one of"),
-        ("column", "the dataset questions has no column prompt (it has answer, question)"),
-        ("empty", "row 2 of the dataset empty_prompt: its prompt is neither text nor a list of messages"),
-        ("file", "dataset_name chat/train.jsonl is a file, and TRL loads a folder or a hub id: write chat,"),
-        ("gone", "the dataset someone/not-cached cannot be loaded: "),
-        ("nothing", "names no dataset"),
-    ],
-)
+@pytest.mark.parametrize(("name", "said"), of("what_cannot_be_used_is_one_sentence"))
 def test_what_cannot_be_used_is_one_sentence(answers: dict[str, Any], name: str, said: str) -> None:
     assert answers[name]["error"].startswith("UnusablePromptsError: ")
     assert said in answers[name]["error"]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import trainer
+from tests.support.imports import of
 from trainer.child.contract import FailureReason, RewardSpec
 from trainer.child.failures import classify
 from trainer.child.reward_files import RewardLoadError
@@ -88,19 +89,7 @@ def test_dataclass_in_the_file_works(tmp_path: Path) -> None:
     assert from_file(tmp_path, text)() == [3]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("def other(**_): ...\ndef _private(): ...\n", "has no function 'score' (functions there: other)"),
-        ("score = 5\n", "is a int, not a function"),
-        ("class score: ...\n", "is a type, not a function"),
-        ("def score(:\n", "SyntaxError"),
-        ("1 / 0\n", "ZeroDivisionError: division by zero"),
-        ("raise SystemExit(0)\n", "SystemExit"),
-        ("import no_such_package_at_all\n", "pip install no_such_package_at_all"),
-        ("import sklearn_nope.metrics\n", "pip install sklearn_nope"),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), of("what_cannot_be_used_is_said_in_one_sentence"))
 def test_what_cannot_be_used_is_said_in_one_sentence(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(RewardLoadError) as caught:
         from_file(tmp_path, text)
@@ -160,32 +149,12 @@ def test_async_reward_stays_async(tmp_path: Path, text: str) -> None:
     assert asyncio.run(reward(completions=["x"])) == [2.0]
 
 
-@pytest.mark.parametrize(
-    ("completion", "text"),
-    [
-        ("plain", "plain"),
-        ([{"role": "assistant", "content": "said"}], "said"),
-        ([{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}], "b"),
-        ([{"role": "assistant", "content": None}], ""),
-        ([], ""),
-        (None, ""),
-    ],
-)
+@pytest.mark.parametrize(("completion", "text"), of("completion_text"))
 def test_completion_text(completion: Any, text: str) -> None:
     assert completion_text(completion) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("  7 ", "7"),
-        ("so <answer> 7 </answer>.", "7"),
-        ("<answer>1</answer> no, <answer>2</answer>", "2"),
-        ("<answer>never closed", "<answer>never closed"),
-        ("</answer>7<answer>", "</answer>7<answer>"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "answer"), of("answer_of"))
 def test_answer_of(text: str, answer: str) -> None:
     assert answer_of(text) == answer
 
