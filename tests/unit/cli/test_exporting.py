@@ -31,6 +31,7 @@ from autotune.store import open_store
 from autotune.verify import compare_run, exported_run, in_turns
 from tests.contracts.served_suite import Stranger
 from tests.support import factories
+from tests.support.imports import of
 from tests.support.recorded import record
 from tests.unit.cli.conftest import Run
 from trainer.frameworks.common.exported import ExportRequest
@@ -132,21 +133,7 @@ def test_the_figure_is_the_one_best_states(autotune: Run, finished: Study, tmp_p
     assert json.loads(exported)["row"] == json.loads(best)["recommendation"]["rows"][0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--trial", "3"), "trial 3 failed (OOM in update"),
-        (("--trial", "8"), "trial 8 has not ended"),
-        (("--trial", "9"), "trial 9 was ended early (stopped after 3 cycles: at most 171.2k"),
-        (("--trial", "99"), "no trial 99"),
-        (("--row", "2"), "has no row 2"),
-        (("--trial", "1", "--native-only"), "give one of them"),
-        (("--format", "swift"), "was measured in trl, and its figures say nothing about another framework"),
-        (("nothing",), "there is no study 'nothing'"),
-        (("-o", "{file}"), "cannot be written"),
-        (("-o", "{file}/deep"), "cannot be written"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), of("what_cannot_be_exported_is_one_sentence_and_writes_nothing"))
 def test_what_cannot_be_exported_is_one_sentence_and_writes_nothing(
     autotune: Run, finished: Study, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:

@@ -29,6 +29,7 @@ from autotune.recommendation.reading import ReadingPage, StudyReading, read_stud
 from autotune.settings import HomePaths, Settings, read_settings
 from autotune.store import open_store
 from tests.support import factories
+from tests.support.imports import of
 from tests.support.recorded import copied_study, record
 from tests.support.served import Reader, Served, settings_in, usual_study, whole_study
 from tests.unit.cli.conftest import Run
@@ -272,25 +273,7 @@ def reading_of(home: HomePaths, study: Study, **changes: Any) -> str:
 EARLIER = '{"detail": "there is nothing at /api/v1/studies/1/reading"}'
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "code", "words"),
-    [
-        (200, "<html>welcome</html>", 5, "is no autotune server of this version"),
-        (200, "{}", 5, "is no autotune server of this version"),
-        (
-            200,
-            '{"next_since": null, "reading": {"study": 7, "trials": []}}',
-            5,
-            "is no autotune server of this version",
-        ),
-        (404, EARLIER, 5, "is no autotune server of this version"),
-        (404, "<html>gone</html>", 2, "the server answered 404"),
-        (401, "", 2, "the server wants a token; put it into $AUTOTUNE_TOKEN"),
-        (500, '{"detail": "the details are in a crash file"}', 5, "the details are in a crash file"),
-        (503, "", 5, "the server answered 503"),
-        (302, "", 2, "the server answered 302"),
-    ],
-)
+@pytest.mark.parametrize(("status", "body", "code", "words"), of("whatever_else_answers_is_one_sentence"))
 @pytest.mark.parametrize("command", [("status",), ("show", "0"), ("export",)], ids=" ".join)
 def test_whatever_else_answers_is_one_sentence(
     autotune: Run, listed: str, command: tuple[str, ...], status: int, body: str, code: int, words: str

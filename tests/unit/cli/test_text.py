@@ -10,6 +10,7 @@ from autotune.cli.screens.text import bar, fit, stacked
 from autotune.wording.numbers import cells_for, rate, signed_percent
 from autotune.wording.text import brief, changes, clean, clean_line, differing, knob_value, short_name
 from tests.support import factories
+from tests.support.imports import of
 
 HOSTILE = [
     "\x1b[31mred\x1b[0m",
@@ -62,21 +63,7 @@ def test_wide_characters_count_double() -> None:
     assert fit("short", 11) == "short"
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, "-"),
-        (float("nan"), "-"),
-        (0.0, "0"),
-        (999.0, "999"),
-        (999.96, "1.000k"),
-        (12_345.0, "12.35k"),
-        (331_250.0, "331.2k"),
-        (999_960.0, "1.000M"),
-        (820_800.0, "820.8k"),
-        (1_234_567.0, "1.235M"),
-    ],
-)
+@pytest.mark.parametrize(("value", "text"), of("rates_have_four_digits"))
 def test_rates_have_four_digits(value: Any, text: str) -> None:
     assert rate(value) == text
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from autotune.errors import UsageError
 from autotune.forecast.architecture import architecture
 from autotune.forecast.model_file import TABLE, model_at
+from tests.support.imports import of
 from tests.support.published_models import LLAMA, MIXTRAL, PUBLISHED, QWEN3_30B_A3B
 
 
@@ -57,18 +58,7 @@ def test_more_of_anything_is_more_parameters(key: str) -> None:
     assert larger.parameters > architecture({**LLAMA, "head_dim": 128}).parameters
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"hidden_size": None}, "does not state hidden_size"),
-        ({"num_attention_heads": "32"}, "does not state num_attention_heads"),
-        ({"intermediate_size": True}, "does not state intermediate_size"),
-        ({"num_hidden_layers": 10**12}, "does not state num_hidden_layers"),
-        ({"is_encoder_decoder": True}, "encoder-decoder"),
-        ({"kv_lora_rank": 512}, "latent attention"),
-        ({"num_experts": 8}, "does not state their size or how many"),
-    ],
-)
+@pytest.mark.parametrize(("change", "said"), of("what_cannot_be_counted_is_one_sentence"))
 def test_what_cannot_be_counted_is_one_sentence(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
         architecture({**LLAMA, **change}, "mine/config.json")

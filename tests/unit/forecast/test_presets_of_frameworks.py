@@ -26,6 +26,7 @@ from search_spaces.knobs import FRAMEWORKS
 from search_spaces.native import UNSET
 from search_spaces.space import SearchSpace
 from search_spaces.space_file import preset_for, preset_names
+from tests.support.imports import of
 from tests.support.published_models import PUBLISHED
 
 MODEL = architecture(PUBLISHED["Qwen2.5-7B"][0])
@@ -120,17 +121,7 @@ def test_a_preset_of_which_nothing_is_left_is_refused() -> None:
 SERVER = {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 1, "zero_stage": [2, 3]}
 
 
-@pytest.mark.parametrize(
-    ("space", "rows", "group", "ranks"),
-    [
-        (SERVER, 28, 7, 7),
-        (SERVER, 56, 8, 7),
-        ({**SERVER, "rollout_gpus": 4}, 36, 4, 4),
-        (None, 28, 7, 7),
-        (None, 64, 8, 8),
-        (None, 72, 8, 8),
-    ],
-)
+@pytest.mark.parametrize(("space", "rows", "group", "ranks"), of("the_servers_gpus_do_not_train"))
 def test_the_servers_gpus_do_not_train(space: dict[str, object] | None, rows: int, group: int, ranks: int) -> None:
     own = None if space is None else SearchSpace.from_json({"knobs": space})
     asked = question("trl", 8, 1, own, rows_per_update=rows, num_generations=group)

@@ -10,6 +10,7 @@ import pytest
 from autotune.errors import MachineError
 from autotune.machine import hardware
 from autotune.machine.hardware import Files
+from tests.support.imports import of
 from tests.support.made_up_files import write
 
 GIB = 1 << 30
@@ -78,18 +79,7 @@ def gpu(letter: str, **changes: Any) -> dict[str, Any]:
     return {"uuid": f"GPU-{letter}{letter}", "memory": 80 * GIB, "used": 0, "capability": (9, 0), **changes}
 
 
-@pytest.mark.parametrize(
-    ("visible", "uuids"),
-    [
-        (None, ["GPU-aa", "GPU-bb", "GPU-cc"]),
-        ("", []),
-        ("2,0", ["GPU-cc", "GPU-aa"]),
-        ("GPU-b", ["GPU-bb"]),
-        ("0,7,1", ["GPU-aa"]),
-        ("-1", []),
-        ("1,1", ["GPU-bb"]),
-    ],
-)
+@pytest.mark.parametrize(("visible", "uuids"), of("the_visible_gpus_are_cudas"))
 def test_the_visible_gpus_are_cudas(visible: str | None, uuids: list[str]) -> None:
     nvml = FakeNvml([gpu("a"), gpu("b"), gpu("c")])
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
@@ -100,19 +90,7 @@ def test_the_visible_gpus_are_cudas(visible: str | None, uuids: list[str]) -> No
 SLICED = gpu("b", slices=[gpu("p", uuid="MIG-pp", memory=10 * GIB), gpu("q", uuid="MIG-qq", memory=20 * GIB, used=GIB)])
 
 
-@pytest.mark.parametrize(
-    ("visible", "uuids"),
-    [
-        (None, ["GPU-aa", "MIG-pp", "MIG-qq"]),
-        ("MIG-q", ["MIG-qq"]),
-        ("MIG-qq,MIG-pp", ["MIG-qq", "MIG-pp"]),
-        ("1", ["MIG-pp", "MIG-qq"]),
-        ("GPU-bb", ["MIG-pp", "MIG-qq"]),
-        ("0,MIG-pp", ["GPU-aa", "MIG-pp"]),
-        ("MIG-", []),
-        ("MIG-z,0", []),
-    ],
-)
+@pytest.mark.parametrize(("visible", "uuids"), of("slices_stand_for_the_gpu_they_were_cut_from"))
 def test_slices_stand_for_the_gpu_they_were_cut_from(visible: str | None, uuids: list[str]) -> None:
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     found = hardware.visible_gpus(environment, FakeNvml([gpu("a"), SLICED]))
@@ -187,18 +165,7 @@ def test_a_machine_that_tells_nothing_still_has_a_core(tmp_path: Path) -> None:
     assert not hardware.driver_process_ids_are_ours(nothing)
 
 
-@pytest.mark.parametrize(
-    ("line", "emulates"),
-    [
-        ("flags\t\t: fpu avx avx2 fma", True),
-        ("flags\t\t: fpu avx2 avx512f avx512bw avx512dq avx512vl", False),
-        ("flags\t\t: fpu avx2 avx512f", True),
-        ("flags\t\t: fpu avx2 avx_vnni avx_ne_convert", False),
-        ("Features\t: fp asimd i8mm bf16", False),
-        ("Features\t: fp asimd", True),
-        ("model name\t: a machine that lists no flags", False),
-    ],
-)
+@pytest.mark.parametrize(("line", "emulates"), of("a_cpu_without_instructions_for_bf16_is_known_by_its_flags"))
 def test_a_cpu_without_instructions_for_bf16_is_known_by_its_flags(tmp_path: Path, line: str, emulates: bool) -> None:
     write(tmp_path, "proc/cpuinfo", f"processor\t: 0\n{line}\n")
     assert hardware.emulates_bf16(Files(tmp_path / "proc", tmp_path / "cgroup")) is emulates

@@ -29,6 +29,7 @@ from search_spaces.batch import batch_of, served_by
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
 from tests.support.fakes import FakeClock
+from tests.support.imports import of
 from tests.support.not_none import not_none
 from tests.support.trl_fields import RECORDED
 from trainer.child.contract import Result
@@ -124,18 +125,7 @@ def test_continuing_a_study_takes_as_many_gpus_as_it_holds(visible: Any, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("count", "rows", "knobs", "ranks", "micro", "accumulation"),
-    [
-        (4, 64, {}, 4, 8, 2),
-        (4, 24, {}, 4, 6, 1),
-        (4, 24, {**SERVER, "rollout_gpus": 1}, 3, 8, 1),
-        (4, 24, {**SERVER, "rollout_gpus": 2}, 2, 6, 2),
-        (4, 26, {**SERVER, "rollout_gpus": 2}, 2, 1, None),
-        (8, 512, {**SERVER, "rollout_gpus": 1}, 7, 8, 9),
-        (8, 512, {**SERVER, "rollout_gpus": 4}, 4, 8, 16),
-        (8, 512, {**SERVER, "rollout_gpus": 1, "micro_batch_size": 1}, 7, 1, 72),
-        (8, 512, {"rollout_mode": "server", "rollout_gpus": 1}, 8, 8, 8),
-    ],
+    ("count", "rows", "knobs", "ranks", "micro", "accumulation"), of("gpus_of_a_rollout_server_do_not_train")
 )
 def test_gpus_of_a_rollout_server_do_not_train(
     count: int, rows: int, knobs: dict[str, Any], ranks: int, micro: int, accumulation: int | None

@@ -14,6 +14,7 @@ from autotune.machine import hardware, other_load, surroundings
 from autotune.machine.hardware import Files
 from autotune.machine.surroundings import Surroundings
 from autotune.running import launch, proc
+from tests.support.imports import of
 from tests.support.made_up_files import write
 
 GIB = 1 << 30
@@ -28,19 +29,7 @@ def test_a_plain_machine_lacks_nothing() -> None:
     assert check_surroundings(PLAIN, gpus=8) == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "named", "option"),
-    [
-        ({"shared_memory": 64 << 20}, "shared memory", "--shm-size"),
-        ({"shared_memory": None}, "shared memory", "--ipc=host"),
-        ({"open_files": 1024}, "open files", "--ulimit nofile"),
-        ({"locked_memory": 64 << 10}, "locked memory", "--ulimit memlock"),
-        ({"home": "", "home_usable": False}, "user", "export HOME="),
-        ({"home_usable": False}, "user", "/home/me"),
-        ({"temporary": False}, "temporary files", "--tmpfs /tmp"),
-        ({"zombies": 3}, "process 1", "--init"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "named", "option"), of("what_is_missing_is_named_with_the_option_that_mends_it"))
 def test_what_is_missing_is_named_with_the_option_that_mends_it(
     changes: dict[str, object], named: str, option: str
 ) -> None:

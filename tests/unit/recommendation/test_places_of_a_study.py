@@ -16,6 +16,7 @@ from autotune.recommendation.places import PlaceNow, PlaceState, idle_words, pla
 from autotune.recommendation.reading import StudyReading, read_study
 from autotune.store import open_store
 from tests.support import factories as f
+from tests.support.imports import of
 from trainer.child.contract import CurrentPhase, NoteRecord
 
 NAMES = ["GPU 4", "GPU 5", "GPU 6", "GPU 7"]
@@ -129,23 +130,7 @@ def test_places_of_one_name_on_several_nodes_are_several() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("notes", "short", "whole"),
-    [
-        ({}, "", ""),
-        ({PLACE: {"where": "CPUs 0-1"}}, "CPUs 0-1", "CPUs 0-1"),
-        ({PLACE: {"where": "n7 GPU 2", "node": "n7"}}, "n7 GPU 2", "n7 GPU 2"),
-        ({GPUS: {"held": [{"index": 3, "uuid": "GPU-c"}]}}, "GPU 3", "GPU 3 (GPU-c)"),
-        (
-            {
-                PLACE: {"where": "GPUs 2-3", "node": "n7"},
-                GPUS: {"held": [{"index": 2, "uuid": "GPU-b"}, {"index": 3, "uuid": "GPU-c"}]},
-            },
-            "GPUs 2-3, node n7",
-            "GPUs 2-3, node n7 (GPU-b, GPU-c)",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("notes", "short", "whole"), of("a_place_in_words"))
 def test_a_place_in_words(notes: dict[str, Any], short: str, whole: str) -> None:
     place = place_of([NoteRecord("other", {"where": "x"}), *(NoteRecord(n, data) for n, data in notes.items())])
     assert (place.short, place.whole) == (short, whole)

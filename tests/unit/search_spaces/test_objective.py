@@ -11,6 +11,7 @@ from autotune.specification.request import ResolvedRequest
 from search_spaces.configuration import ModelFacts, Resources
 from search_spaces.own_keys import per_micro_batch, quantized
 from tests.parity.objectives import OBJECTIVES, Objective
+from tests.support.imports import of
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda objective: objective.name)
@@ -19,19 +20,7 @@ def test_what_is_measured_is_what_is_ruled(objective: Objective) -> None:
     assert bool(per_micro_batch("trl", objective.keys)) == tied
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({}, ""),
-        ({"loss_type": "dapo", "entropy_coef": 0.0, "top_entropy_quantile": 1.0, "use_adaptive_entropy": False}, ""),
-        ({"loss_type": "bnpo"}, "loss_type bnpo"),
-        ({"entropy_coef": 0.01}, "entropy_coef 0.01"),
-        ({"top_entropy_quantile": 0.2}, "top_entropy_quantile 0.2"),
-        ({"use_adaptive_entropy": True}, "use_adaptive_entropy true"),
-        ({"router_aux_loss_coef": 0.001}, "router_aux_loss_coef 0.001"),
-        ({"router_aux_loss_coef": None}, ""),
-    ],
-)
+@pytest.mark.parametrize(("settings", "said"), of("the_key_is_named"))
 def test_the_key_is_named(settings: dict[str, Any], said: str) -> None:
     assert per_micro_batch("trl", settings) == said
     assert per_micro_batch("verl", settings) == ""
@@ -42,18 +31,7 @@ def test_what_ms_swift_averages_over_each_micro_batch(loss: str, said: str) -> N
     assert per_micro_batch("ms_swift", {"loss_type": loss}) == said
 
 
-@pytest.mark.parametrize(
-    ("settings", "loaded"),
-    [
-        ({"load_in_4bit": True, "use_peft": True}, "4 bit"),
-        ({"load_in_8bit": True}, "8 bit"),
-        ({"quant_method": "bnb", "quant_bits": 4}, "4 bit"),
-        ({"quant_method": "bnb", "quant_bits": "8"}, "8 bit"),
-        ({"quant_method": "hqq", "quant_bits": 4}, ""),
-        ({"load_in_4bit": False, "quant_bits": None}, ""),
-        ({}, ""),
-    ],
-)
+@pytest.mark.parametrize(("settings", "loaded"), of("what_a_model_is_loaded_in_is_read_from_the_users_keys"))
 def test_what_a_model_is_loaded_in_is_read_from_the_users_keys(settings: dict[str, Any], loaded: str) -> None:
     assert quantized(settings) == loaded
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.yaml_edit import YamlEditError, edited, located, lookup, scalar
+from tests.support.imports import of
 
 OWN = """\
 # my run, do not touch
@@ -73,16 +74,7 @@ def test_a_value_that_means_the_same_keeps_its_spelling() -> None:
     assert edited("a: 1\n", {("a",): True}) == "a: true\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("{a: 1, b: [1, 2]}", "{a: 2, b: [1, 2], c: 'no'}"),
-        ("---\na: 1\n...\n", "---\na: 2\nc: 'no'\n...\n"),
-        ("  a: 1\n  b: |\n    long\n    text\n", "  a: 2\n  b: |\n    long\n    text\n  c: 'no'\n"),
-        ("a: 1", "a: 2\nc: 'no'\n"),
-        ("a: 1\r\nb: 3\r\n", "a: 2\r\nb: 3\r\nc: 'no'\r\n"),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), of("every_form_of_a_document"))
 def test_every_form_of_a_document(text: str, expected: str) -> None:
     assert edited(text, {("a",): 2, ("c",): "no"}) == expected
 

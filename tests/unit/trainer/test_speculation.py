@@ -11,6 +11,7 @@ import pytest
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.legality import check
 from search_spaces.own_keys import not_guessed
+from tests.support.imports import of
 from tests.support.swift_fields import FIELDS
 from tests.support.verl_cases import legal
 from trainer.frameworks.common.config_entries import ConfigError
@@ -36,20 +37,7 @@ MTP = "actor_rollout_ref.model.mtp.enable_rollout"
 KEY = "actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config"
 
 
-@pytest.mark.parametrize(
-    ("value", "knobs"),
-    [
-        (SPECULATION, GUESSES),
-        (json.dumps(SPECULATION), GUESSES),
-        ({**SPECULATION, "prompt_lookup_min": 2}, GUESSES),
-        ({"method": "ngram", "num_speculative_tokens": 4}, {k: v for k, v in GUESSES.items() if "lookup" not in k}),
-        ({**SPECULATION, "prompt_lookup_min": 1}, {}),
-        ({**SPECULATION, "disable_by_batch_size": 8}, {}),
-        (EAGLE, {}),
-        (None, {}),
-        ("not json", {}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "knobs"), of("only_guesses_from_the_sequence_itself_are_knobs"))
 def test_only_guesses_from_the_sequence_itself_are_knobs(value: Any, knobs: dict[str, KnobValue]) -> None:
     """What a knob cannot say whole, stays whole with the user."""
     assert speculative_knobs(value, "k") == knobs
@@ -131,21 +119,7 @@ def test_an_export_for_verl_reads_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("framework", "settings", "said"),
-    [
-        ("trl", {}, ""),
-        ("trl", {"min_p": 0.1}, "min_p 0.1"),
-        ("trl", {"generation_kwargs": {"min_p": 0.1}}, "generation_kwargs.min_p 0.1"),
-        ("ms_swift", {"min_p": 0.0}, ""),
-        ("ms_swift", {"vllm_engine_kwargs": {"seed": 1}}, ""),
-        (
-            "ms_swift",
-            {"vllm_engine_kwargs": {"speculative_config": EAGLE}},
-            "a vllm_engine_kwargs.speculative_config of your own",
-        ),
-        ("verl", {KEY: EAGLE}, f"a {KEY} of your own"),
-        ("verl", {MTP: True}, f"{MTP} true"),
-    ],
+    ("framework", "settings", "said"), of("what_of_the_users_own_excludes_guesses_is_never_proposed")
 )
 def test_what_of_the_users_own_excludes_guesses_is_never_proposed(
     framework: str, settings: dict[str, Any], said: str

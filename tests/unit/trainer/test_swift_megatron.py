@@ -17,6 +17,7 @@ from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from search_spaces.legality import check
 from search_spaces.legality.passthrough import check_passthrough
 from search_spaces.native import acting
+from tests.support.imports import of
 from tests.support.megatron_examples import EXAMPLES
 from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
@@ -45,17 +46,7 @@ def test_rows_that_the_gpus_of_one_model_cannot_share_are_refused() -> None:
     assert [v.rule for v in check(knobs, machine(4, ModelFacts()), Configuration(knobs))] == ["swift_megatron_rows"]
 
 
-@pytest.mark.parametrize(
-    ("own", "knobs", "words"),
-    [
-        ({"loss_type": "real"}, {"micro_batch_size": 2}, "loss_type real needs whole groups in a micro-batch"),
-        ({}, {"virtual_pipeline_size": 2}, "virtual_pipeline_model_parallel_size 2 cannot be used with beta 0.04"),
-        ({"truncation_strategy": "right"}, {}, "use left or delete"),
-        ({}, {"adapter_sync": True}, "adapter_sync needs tuner_type lora, and this run has full"),
-        ({"tp_comm_overlap": True}, {}, "tp_comm_overlap true needs sequence_parallel true"),
-        ({"group_by_length": True}, {}, "group_by_length true cannot be used with padding_free"),
-    ],
-)
+@pytest.mark.parametrize(("own", "knobs", "words"), of("arguments_beside_knobs_that_it_refuses"))
 def test_arguments_beside_knobs_that_it_refuses(own: dict[str, Any], knobs: dict[str, Any], words: str) -> None:
     beside = {"training_engine": "megatron", "num_generations": 8, **knobs}
     assert [words in found.sentence for found in check_passthrough(own, beside, machine(1))] == [True]

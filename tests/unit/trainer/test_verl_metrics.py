@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.imports import of
 from trainer.child.contract import CycleKind, Peaks, parse_record
 from trainer.child.contract.codec import dumps
 from trainer.child.frameworks.verl import LIMITS, MetricsError, StepLayout, cycle_of
@@ -76,19 +77,7 @@ def test_a_figure_that_is_not_finite_is_none() -> None:
     assert (cycle.reward_mean, cycle.grad_norm, cycle.loss) == (None, None, None)
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("{", "line 1: not JSON"),
-        ("[]", "line 1: expected"),
-        ('{"step": 1}', "line 1: expected"),
-        ('{"step": "1", "data": {}}', "line 1: expected"),
-        (line_of({**STEP, "timing_s/step": 0}), "expected a positive number of seconds"),
-        (line_of({**STEP, "timing_s/step": 8.0}), "its phases take 9.000 s, longer than the step's 8.000 s"),
-        (line_of({**STEP, "response_length/mean": None}), "response_length/mean: expected a number, got None"),
-        (line_of({**STEP, "timing_s/gen": "5"}), "timing_s/gen: expected a number, got '5'"),
-    ],
-)
+@pytest.mark.parametrize(("line", "words"), of("a_line_verl_would_not_write_is_refused"))
 def test_a_line_verl_would_not_write_is_refused(line: str, words: str) -> None:
     with pytest.raises(MetricsError) as refused:
         cycle_of(data_of(line, 1), 0, PLAN)

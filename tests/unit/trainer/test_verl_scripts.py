@@ -34,18 +34,7 @@ def read(run: str, before: str = "") -> Imported:
     return import_config(script(run, before), "run.sh", processes=4)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "$HOME/x",
-        "${OUT:-$HOME/out}/y",
-        "$(date +%s)",
-        "`hostname`",
-        "${TEAM}_$((RANDOM % 9))",
-        "$1",
-        "run_$USER-${A:-${B}}",
-    ],
-)
+@pytest.mark.parametrize("value", of("what_a_trial_does_without_never_stops_an_import"))
 def test_what_a_trial_does_without_never_stops_an_import(value: str) -> None:
     without = ("trainer.experiment_name", "trainer.project_name", "trainer.default_local_dir", "trainer.logger")
     found = read(" ".join(f"{key}={value}" for key in without), f"export LD_PRELOAD={value}\nexport WANDB_DIR={value}")
