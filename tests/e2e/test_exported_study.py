@@ -10,30 +10,13 @@ import pytest
 import yaml
 
 from tests.e2e.commands import autotune, document, tagged
+from tests.support.imports import text_of
 from tests.support.trl_trials import build_tiny, training_python
 from trainer.frameworks.trl.keys import KEYS
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(900)]
 
-OWN = """\
-# a LoRA run of our own
-model_name_or_path: ./model        # beside this file
-dataset_name: data
-reward_funcs: [mine.score]
-max_completion_length: 16
-use_peft: true
-lora_r: 4
-lora_target_modules: [q_proj, v_proj]
-beta: 0.04
-learning_rate: 1e-5
-chat_template_kwargs: {enable_thinking: false}
-use_cpu: true
-output_dir: out
-per_device_train_batch_size: 1   # what fits
-gradient_accumulation_steps: 8
-num_generations: 4
-bf16: false
-"""
+OWN = text_of("trl_exported.yaml")
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import pytest
 
 from tests.e2e.commands import tagged
 from tests.support import openr1_trials, swift_trials, trl_trials
+from tests.support.imports import text_of
 from tests.support.node import Node
 from tests.support.trl_trials import training_python
 from tests.support.without_gpu import overlay
@@ -22,20 +23,7 @@ from tests.support.without_gpu import overlay
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.frameworks, pytest.mark.timeout(5400)]
 
 PATIENCE_S = 1100.0
-SPACE = """\
-require: {device: cuda, gpus: 2}
-knobs:
-  rollout_engine: [transformers, vllm]
-  rollout_mode: server
-  rollout_gpus: 1
-  enforce_eager: true
-  precision: fp32
-  master_weights: fp32
-  attn_implementation: sdpa
-  optimizer: adamw_torch
-  gradient_checkpointing: false
-  micro_batch_size: 4
-"""
+SPACE = text_of("served_space.yaml")
 """Completions by the training processes on both GPUs, or by a server on one; vLLM beside the training needs a GPU."""
 FP32 = "  rollout_dtype: fp32\n"
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.e2e.commands import autotune, document, tagged, trials_of
+from tests.support.imports import text_of
 from tests.support.swift_trials import build_tiny, swift_python
 
 pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.timeout(1800)]
@@ -31,18 +32,7 @@ HUNGRY = ("micro_batch_size=16", "attn_implementation=eager", "num_generations=4
 TELLING = 256 << 20
 """Bytes that have to lie between a limit and what is to keep it, or to break it."""
 
-OWN = """\
-#!/bin/sh
-# our own run
-swift rlhf \\
-    --rlhf_type grpo \\
-    --model ./model --tuner_type full --torch_dtype float32 --bf16 false --fp16 false \\
-    --external_plugins mine.py --reward_funcs short \\
-    --dataset ./prompts.jsonl \\
-    --max_completion_length 16 --num_generations 4 \\
-    --per_device_train_batch_size 1 --gradient_accumulation_steps 8 \\
-    --learning_rate 1e-5 --beta 0 --use_cpu true --output_dir out
-"""
+OWN = text_of("swift_own.sh")
 PLUGIN = """\
 from swift.rewards import ORM, orms
 

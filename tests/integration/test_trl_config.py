@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.forking_interpreter import Interpreter
+from tests.support.imports import text_of
 from tests.support.trl_fields import RECORDED
 from tests.support.trl_keys import to_keys
 from trainer.child.contract import FailureReason, Result, RunPaths, read_result
@@ -26,46 +27,7 @@ PYTHON = os.environ.get("AUTOTUNE_TEST_PYTHON", "")
 
 pytestmark = [pytest.mark.trl, pytest.mark.skipif(not PYTHON, reason="AUTOTUNE_TEST_PYTHON names no interpreter")]
 
-OWN = """\
-# YAML 1.1 reads some of these numbers as text; TRL's parser reads them by their type
-model_name_or_path: ./model
-model_revision: 1e3
-dtype: bfloat16
-dataset_name: ./prompts
-reward_funcs: [rewards.good]
-per_device_train_batch_size: "2"
-gradient_accumulation_steps: 4
-generation_batch_size: 4
-num_generations: 2
-learning_rate: 1e-6
-adam_epsilon: 1.0e-8
-weight_decay: 0
-warmup_steps: 0.1
-max_grad_norm: "1"
-lr_scheduler_type: cosine_with_min_lr
-lr_scheduler_kwargs: '{"min_lr_rate": "0.1"}'
-gradient_checkpointing: off
-gradient_checkpointing_kwargs: {determinism_check: none}
-bf16: "yes"
-use_cpu: true
-beta: 0.04
-epsilon_high: none
-scale_rewards: false
-loss_type: dr_grpo
-pad_to_multiple_of: '8'
-vllm_importance_sampling_clip_max: null
-chat_template_kwargs: {enable_thinking: false}
-generation_kwargs: '{"top_k": "5"}'
-report_to: none
-save_strategy: "no"
-output_dir: out
-use_peft: true
-lora_r: "8"
-lora_dropout: 0
-lora_target_modules: all-linear
-env: {AUTOTUNED: 1e-3, SWITCH: yes}
-max_completion_length: 32
-"""
+OWN = text_of("trl_scalars.yaml")
 
 MEANING = """
 import dataclasses, json, os, sys
@@ -156,50 +118,7 @@ def test_a_config_means_here_what_it_means_to_trl(interpreter: Interpreter, tmp_
     assert run(interpreter, MEANING, tmp_path, tmp_path / "grpo.yaml", tmp_path / "keys.json") == {}
 
 
-OPEN_R1_LIKE = """\
-# vLLM beside the trainer and ZeRO-3 over eight processes
-model_name_or_path: ./model
-model_revision: main
-dtype: bfloat16
-attn_implementation: sdpa
-dataset_name: ./prompts
-bf16: true
-use_vllm: true
-vllm_mode: colocate
-vllm_gpu_memory_utilization: 0.4
-vllm_tensor_parallel_size: 1
-vllm_max_model_length: 2048
-vllm_enable_sleep_mode: false
-vllm_importance_sampling_correction: true
-vllm_importance_sampling_clip_max: 2.0
-vllm_server_timeout: 600
-do_eval: false
-gradient_accumulation_steps: 4
-gradient_checkpointing: true
-gradient_checkpointing_kwargs:
-  use_reentrant: false
-learning_rate: 1.0e-06
-log_completions: true
-lr_scheduler_type: cosine_with_min_lr
-lr_scheduler_kwargs:
-  min_lr_rate: 0.1
-max_completion_length: 512
-max_steps: -1
-num_generations: 4
-optim: adamw_8bit
-per_device_train_batch_size: 4
-reward_weights: [1.0, 1.0]
-save_strategy: "no"
-seed: 42
-temperature: 0.7
-torch_compile: true
-torch_compile_mode: reduce-overhead
-use_cpu: true
-warmup_steps: 0.1
-output_dir: out
-env: {NCCL_DEBUG: WARN}
-deepspeed: zero3.json
-"""
+OPEN_R1_LIKE = text_of("trl_vllm_zero3.yaml")
 ZERO_3 = {
     "bf16": {"enabled": "auto"},
     "zero_optimization": {

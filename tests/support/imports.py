@@ -18,3 +18,8 @@ _FOUND = {
 def of(test: str) -> list[Any]:
     """Returns the rows of a test."""
     return [tuple(row) if isinstance(row, list) else row for row in _FOUND[test]]
+
+
+def text_of(name: str) -> str:
+    """Returns a file of ``tests/fixtures/texts``."""
+    return (_FIXTURES / "texts" / name).read_text(encoding="utf-8")

@@ -8,33 +8,9 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from search_spaces.configuration import Configuration, KnobValue, Resources
+from tests.support.imports import text_of
 
-OWN = """\
-# my recipe
-model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct
-model_revision: main
-torch_dtype: bfloat16
-attn_implementation: sdpa   # no flash attention here
-dataset_name: open-r1/OpenR1-Math-220k
-dataset_prompt_column: problem
-system_prompt: "You think first.\\n"
-bf16: true
-use_vllm: true
-gradient_accumulation_steps: 4
-gradient_checkpointing: true
-gradient_checkpointing_kwargs:
-  use_reentrant: false
-learning_rate: 2.0e-05
-max_prompt_length: 512
-max_completion_length: 1024
-num_generations: 16
-per_device_train_batch_size: 16
-reward_funcs:
-- accuracy
-- format
-reward_weights: [1.0, 0.5]
-vllm_device: auto
-"""
+OWN = text_of("openr1_recipe.yaml")
 """A recipe as users have them."""
 _AROUND = "compute_environment: LOCAL_MACHINE  # ours\ndowncast_bf16: 'no'\nmixed_precision: bf16\nnum_processes: 8\n"
 _NONE = "  offload_optimizer_device: none\n  offload_param_device: none\n"

@@ -11,27 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.yaml_edit import YamlEditError, edited, located, lookup, scalar
-from tests.support.imports import of
+from tests.support.imports import of, text_of
 
-OWN = """\
-# my run, do not touch
-model_name_or_path: ./model   # the small one
-optim:   "adamw_torch"
-learning_rate: 1e-6
-bf16: yes
-
-model_init_kwargs:
-  dtype: bfloat16  # nested
-  # trailing comment
-lora_target_modules: [q_proj, v_proj]
-reward_funcs:
-- mine.score
-- think_format_reward
-# about the weights
-reward_weights: [1.0, 0.5]
-fp16:
-# the end
-"""
+OWN = text_of("edited.yaml")
 
 
 def changed_lines(old: str, new: str) -> list[str]:

@@ -13,7 +13,7 @@ from autotune.specification.config_faults import Faults, faults_of, read_whole, 
 from autotune.specification.request import Request
 from search_spaces.configuration import Resources
 from tests.support import swift_fields, trl_fields
-from tests.support.imports import of
+from tests.support.imports import of, text_of
 from trainer.child.contract import FailureReason, Result
 
 FIELDS = {"trl": trl_fields.RECORDED["fields"], "ms_swift": swift_fields.RECORDED["fields"]}
@@ -80,18 +80,7 @@ python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=/
   actor_rollout_ref.rollout.n=8 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 \\
   trainer.n_gpus_per_node=2
 """
-OPEN_R1 = """\
-model_name_or_path: organisation/model
-dataset_name: organisation/prompts
-reward_funcs: [accuracy]
-torch_dtype: bfloat16
-bf16: true
-num_train_epochs: many
-learning_rate: slow
-per_device_train_batch_size: 1
-gradient_accumulation_steps: 4
-num_generations: 8
-"""
+OPEN_R1 = text_of("openr1_faults.yaml")
 THREE = [
     (
         "max_lenght: 12\nnum_train_epochs: many\n" + TRL, "grpo.yaml", "trl", 1,

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from autotune.recommendation.export import command_of
+from tests.support.imports import text_of
 from trainer.child.contract import RewardSpec
 from trainer.frameworks.common.exported import RUN, Export, ExportRequest
 from trainer.frameworks.trl import export
@@ -34,23 +35,7 @@ KNOBS: dict[str, Any] = {
     "optimizer": "adamw_torch_fused",
     "rollout_engine": "transformers",
 }
-OWN = """\
-# LoRA with a KL term and a template of our own
-model_name_or_path: ./models/small
-dataset_name: ./data          # ours
-reward_funcs: [rewards.score]
-use_peft: true
-lora_r: 8
-lora_target_modules: [q_proj, v_proj]
-beta: 0.04
-learning_rate: 1e-5
-chat_template_kwargs: {enable_thinking: false}   # see the wiki
-use_cpu: true
-max_completion_length: 16
-per_device_train_batch_size: 2
-gradient_accumulation_steps: 4  # for memory
-optim: adamw_torch
-"""
+OWN = text_of("trl_lora.yaml")
 
 
 def wanted(**changes: Any) -> ExportRequest:
@@ -141,63 +126,7 @@ def test_keys_that_say_the_same_in_another_way_do_not_contradict_the_knobs() -> 
 
 VLLM: dict[str, Any] = {**KNOBS, "rollout_engine": "vllm", "gpu_memory_utilization": 0.4, "max_model_len": 64}
 ENGINE: dict[str, Any] = {"max_num_seqs": 16, "enforce_eager": True, "rollout_quantization": "none"}
-LAUNCHER = """\
-\"\"\"Runs TRL's own GRPO script with settings that TRL has no key for.\"\"\"
-
-import autotune_cpu_deepspeed
-
-autotune_cpu_deepspeed.before_import()
-
-import autotune_engine
-
-autotune_engine.before_import('cpu', compiles=False)
-
-from trl import GRPOTrainer
-from trl.scripts import grpo
-
-autotune_cpu_deepspeed.after_import()
-
-ENGINE = {'enforce_eager': True, 'max_num_seqs': 16}
-
-autotune_engine.install_engine(ENGINE, 'cpu')
-
-import autotune_float8
-from trl.trainer import grpo_trainer
-
-FLOAT8 = {'fp8_emulate': True, 'precision': 'fp8'}
-
-_create = grpo_trainer.create_model_from_path
-_converted = []
-
-
-def create_model_from_path(*arguments, **keywords):
-    \"\"\"TRL's; the first model is the one that is trained, a second its reference.\"\"\"
-    model = _create(*arguments, **keywords)
-    if not _converted:
-        _converted.append(autotune_float8.convert(model, FLOAT8, 'cpu'))
-    return model
-
-
-grpo_trainer.create_model_from_path = create_model_from_path
-
-from autotune_seams import apply_seams
-
-SEAMS = {'logprob_rows': 2}
-
-_train = GRPOTrainer.train
-
-
-def train(self, *arguments, **keywords):
-    \"\"\"TRL's, once the settings are in place.\"\"\"
-    apply_seams(SEAMS, self)
-    return _train(self, *arguments, **keywords)
-
-
-GRPOTrainer.train = train
-
-if __name__ == "__main__":
-    grpo.main(*grpo.make_parser().parse_args_and_config(fail_with_unknown_args=False))
-"""
+LAUNCHER = text_of("trl_launch.txt")
 
 
 def test_the_launcher_sets_all_a_trial_sets_and_in_a_trials_order() -> None:

@@ -14,6 +14,7 @@ from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.knobs import KNOBS, Kind, defaults
 from search_spaces.legality import check, is_legal
 from tests.support.exports import export_request
+from tests.support.imports import text_of
 from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import RewardSpec
@@ -124,25 +125,7 @@ def test_a_legal_configuration_can_be_read_back(case: tuple[Configuration, Resou
     same(read_back(export, wanted(configuration, machine).world_size), written_out(configuration))
 
 
-SCRIPT = """#!/bin/bash
-# my run
-NPROC_PER_NODE=4 \\
-swift rlhf \\
-    --rlhf_type grpo \\
-    --model one \\
-    --reward_funcs accuracy format \\
-    --tuner_type full \\
-    --dataset 'AI-MO/NuminaMath-TIR#1000' \\
-    --per_device_train_batch_size 2 \\
-    --gradient_accumulation_steps 24 \\
-    --num_generations 4 \\
-    --use_vllm true \\
-    --vllm_mode colocate \\
-    --vllm_engine_kwargs '{"max_num_batched_tokens": 4096, "seed": 3}' \\
-    --deepspeed zero2 \\
-    --max_completion_length 64 \\
-    --report_to tensorboard > log.txt 2>&1
-"""
+SCRIPT = text_of("swift_run.sh")
 
 
 @examples(40, 100, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
