@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,6 @@ from api.guard.codes import Codes
 from api.guard.security import OPEN_PATHS, Access, RequestGuard
 from api.guard.throttle import Throttle
 from api.live import Hub
-from api.metrics import AnswerCounts
 from api.predicting import Predictor
 from api.routes import (
     events,
@@ -44,8 +44,9 @@ DESCRIPTION = """Studies of the tuner, their trials and their recommendations.
 
 The same names and numbers as `autotune status|trials|show|best --json`. Units are in the names, times are UTC
 (RFC 3339), unknown is `null`. Every answer has an ETag; `If-None-Match` gives 304 while nothing changed. Errors are
-RFC 9457 problem documents. Lists are paged by `cursor`; the `Link` header names the next page. Nothing can be changed
-but by `/requests` and `/annotations`, on a server that was started with `--allow-control`."""
+RFC 9457 problem documents; `Retry-After` of 429 and 503 says when to come again. Lists are paged by `cursor`; the
+`Link` header names the next page. Nothing can be changed but by `/requests` and `/annotations`, on a server that was
+started with `--allow-control`."""
 
 TAGS = [
     {"name": "studies", "description": "Searches and how they stand."},
@@ -75,8 +76,7 @@ def create_app(
         codes: login codes of browsers; without them no code is ever valid.
     """
     application = application_of(cache, access, version, allow_control=allow_control, codes=codes)
-    tally: AnswerCounts = application.state.tally
-    return RequestGuard(application, access, crashed, tally.count, tally.cut_off)
+    return RequestGuard(application, access, crashed, application.state.tally)
 
 
 def application_of(
@@ -99,7 +99,7 @@ def application_of(
     app.state.throttle = Throttle()
     app.state.hub = Hub(cache)
     app.state.predictor = Predictor()
-    app.state.tally = AnswerCounts()
+    app.state.tally = Counter[str]()
     app.state.allow_control = allow_control and access.token is not None
     errors.install(app)
     for router in ROUTERS:

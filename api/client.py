@@ -8,7 +8,6 @@ for trial in client.trials(1, state=["COMPLETE"]):
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import urllib.error
 import urllib.request
@@ -18,6 +17,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
+from api.listening import is_loopback
 from api.schemas.answers import Answer, Export
 from api.schemas.base import Shape
 from api.schemas.events import Annotation, Annotations, Event, Events, Requested
@@ -52,7 +52,7 @@ class Client:
         self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._timeout_s = timeout_s
         # A proxy of the environment would be told the token, and its own loopback address is another machine's.
-        proxies = {} if _is_here(parts.hostname) else urllib.request.getproxies()
+        proxies = {} if is_loopback(parts.hostname) else urllib.request.getproxies()
         self._open = urllib.request.build_opener(_NoRedirect(), urllib.request.ProxyHandler(proxies)).open
 
     def studies(self, name: str | None = None) -> Iterator[Study]:
@@ -252,14 +252,6 @@ def _raised(status: int, body: bytes) -> Exception:
     if status == 416:
         return RangeError(detail)
     return MachineError(detail) if status >= 500 else UsageError(detail)
-
-
-def _is_here(host: str) -> bool:
-    """Tells whether a host is this machine's loopback."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _split(url: str) -> SplitResult:

@@ -11,28 +11,12 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from api.dashboard.render import render
+from api.schemas.problems import TITLES
 from autotune.errors import AutotuneError, NotFoundError, StoreError
 from autotune.wording.text import clean, fault_words
 
 PROBLEM = "application/problem+json"
 TYPE_PREFIX = "urn:autotune:problem:"
-
-_TITLES: Mapping[int, tuple[str, str]] = {
-    400: ("bad-request", "The request cannot be understood"),
-    401: ("not-authenticated", "A token is needed"),
-    403: ("refused", "The request is refused"),
-    404: ("not-found", "There is no such thing"),
-    405: ("method-not-allowed", "This address is read-only"),
-    411: ("length-required", "The length of the body must be said"),
-    409: ("conflict", "The study is not in a state for that"),
-    413: ("too-large", "The body is too large"),
-    415: ("unsupported-media-type", "The body must be JSON"),
-    416: ("no-such-range", "The log has no such bytes"),
-    422: ("invalid", "A value is not what was expected"),
-    429: ("too-many-tries", "Too many wrong tries"),
-    500: ("internal", "The program failed"),
-    503: ("not-ready", "This cannot be answered now"),
-}
 
 
 def problem(
@@ -43,7 +27,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Returns a problem document; ``errors`` are mappings with ``field`` and ``message``."""
-    slug, title = _TITLES.get(status, (f"http-{status}", "The request failed"))
+    slug, title = TITLES.get(status, (f"http-{status}", "The request failed"))
     document: dict[str, Any] = {"type": TYPE_PREFIX + slug, "title": title, "status": status, "detail": clean(detail)}
     if errors:
         document["errors"] = list(errors)
@@ -92,7 +76,7 @@ def _unexpected(request: Request, error: Exception) -> Response:  # noqa: ARG001
 
 def _answer(request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     if _wants_page(request):
-        _, title = _TITLES.get(status, ("", "The request failed"))
+        _, title = TITLES.get(status, ("", "The request failed"))
         page = render("error.html", title=title, status=status, detail=clean(detail))
         return Response(page, status, headers=dict(headers or {}), media_type="text/html")
     return problem(status, detail, headers=headers)

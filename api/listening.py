@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 from typing import Any
 
@@ -44,6 +45,16 @@ def url_of(listening: socket.socket, host: str) -> str:
     if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         return f"http://{socket.gethostname()}:{port}"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Tells whether only this machine reaches the host; of names, only ``localhost`` counts."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class PortInUseError(UsageError):

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, in its text format (version 0.0.4). Pure except for ``AnswerCounts``.
+"""Metrics for Prometheus, in its text format (version 0.0.4). Pure.
 
 Labels are few and bounded: studies by id, states, reasons, places, GPUs. No trial, no configuration, no free text.
 """
@@ -6,12 +6,11 @@ Labels are few and bounded: studies by id, states, reasons, places, GPUs. No tri
 from __future__ import annotations
 
 import math
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from api.guard.security import CUT_OFF
 from autotune.domain import StudyStatus
 from autotune.insights.standings import count
 from autotune.insights.usage import TrialUse, use_of
@@ -39,30 +38,6 @@ class Metric:
         return "counter" if self.name.endswith("_total") else "gauge"
 
 
-class AnswerCounts:
-    """Counts answers by status, and disconnected readers, since the server began. Safe for several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._statuses: Counter[int] = Counter()
-        self.readers_cut_off = 0
-
-    def cut_off(self) -> None:
-        """Counts a reader that was disconnected because it took no data."""
-        with self._lock:
-            self.readers_cut_off += 1
-
-    def count(self, status: int) -> None:
-        """Counts an answer by its status."""
-        with self._lock:
-            self._statuses[status] += 1
-
-    def statuses(self) -> Mapping[int, int]:
-        """Returns the number of answers by status."""
-        with self._lock:
-            return dict(sorted(self._statuses.items()))
-
-
 def exposition(metrics: Iterable[Metric]) -> bytes:
     """Returns the metrics as text; omits families without samples."""
     lines: list[str] = []
@@ -73,18 +48,16 @@ def exposition(metrics: Iterable[Metric]) -> bytes:
     return ("\n".join(lines) + "\n").encode("utf-8", "replace") if lines else b""
 
 
-def of_server(version: str, tally: AnswerCounts, listeners: int) -> tuple[Metric, ...]:
-    """Returns metrics of the server itself."""
-    answers = [({"status": str(status)}, number) for status, number in tally.statuses().items()]
+def of_server(version: str, tally: Mapping[str, int], listeners: int) -> tuple[Metric, ...]:
+    """Returns metrics of the server itself; ``tally`` counts answers by status, and readers ``CUT_OFF``."""
+    seen = dict(tally)
+    cut_off = seen.pop(CUT_OFF, 0)
+    answers = [({"status": status}, number) for status, number in sorted(seen.items())]
     return (
         Metric("autotune_build_info", "The program's version.", [({"version": version}, 1)]),
         Metric("autotune_http_answers_total", "Answers since the server began, by status.", answers),
         Metric("autotune_listeners", "Readers of event streams.", [({}, listeners)]),
-        Metric(
-            "autotune_readers_cut_off_total",
-            "Readers of anything that took nothing of it.",
-            [({}, tally.readers_cut_off)],
-        ),
+        Metric("autotune_readers_cut_off_total", "Readers of anything that took nothing of it.", [({}, cut_off)]),
     )
 
 

@@ -13,7 +13,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from autotune.errors import AutotuneError, MachineError
-from autotune.settings import Settings
+from autotune.settings import DEBUG_VARIABLE, Settings
 from trainer.child.contract import write_atomic
 
 LOOPBACK = "127.0.0.1"
@@ -90,7 +90,7 @@ class Serving:
         self._needs_code = access.token is not None
         self._codes = Codes(lambda code: talk(self._invitation(code)))
         app = create_app(
-            self._cache, access, crashed, _version(), allow_control=address.allow_control, codes=self._codes
+            self._cache, access, crashed, version(), allow_control=address.allow_control, codes=self._codes
         )
         self._server = ThreadServer(app, bound)
         self._server.start()
@@ -134,13 +134,17 @@ class Crashes:
         if self._said:
             return
         self._said = True
-        path = self._settings.home.crash_file()
-        try:
-            write_atomic(path, "".join(traceback.format_exception(error)))
-        except OSError:
-            self._talk(f"the page met an unexpected {type(error).__name__}, whose details could not be saved")
-            return
-        self._talk(f"the page met an unexpected {type(error).__name__}; the details are in {path}")
+        self._talk(f"the page met an unexpected {type(error).__name__}; {saved(error, self._settings)}")
+
+
+def saved(error: Exception, settings: Settings) -> str:
+    """Saves the traceback of an unexpected error as a crash file, and returns where it is, in words."""
+    path = settings.home.crash_file()
+    try:
+        write_atomic(path, "".join(traceback.format_exception(error)))
+    except OSError as problem:
+        return f"the details could not be saved ({problem.strerror or problem}); {DEBUG_VARIABLE}=1 shows them"
+    return f"the details are in {path}"
 
 
 def require_packages() -> None:
@@ -154,8 +158,9 @@ def require_packages() -> None:
             ) from None
 
 
-def _version() -> str:
+def version() -> str:
+    """Returns the version of the installed distribution."""
     try:
         return metadata.version("grpo-autotune")
     except metadata.PackageNotFoundError:
-        return "0"
+        return "not installed (run from its source)"

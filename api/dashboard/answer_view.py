@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 
 from api.dashboard import links
-from api.dashboard.copies import Copy, archive_name, copies, export_command
+from api.dashboard.copies import archive_name, copies, export_command
 from api.dashboard.filters import KNOB
 from autotune.documents.study import plain, timestamp
-from autotune.domain import Configuration, CycleKind, LengthFigure, RecommendationRow, Trial, TrialKind
+from autotune.domain import CycleKind, RecommendationRow, TrialKind
 from autotune.domain.differences import chosen_differences
 from autotune.errors import UsageError
 from autotune.recommendation.comparison import keep, loss_words
@@ -18,7 +18,7 @@ from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.recommendation.whole_run import check_asked, whole_run, whole_run_words
 from autotune.statistics.knob_shares import KnobShares, knob_shares
 from autotune.statistics.lengths import cycles_at, figures_of
-from autotune.wording.numbers import format_size
+from autotune.wording.numbers import format_size, percent
 from autotune.wording.sentences import baseline_words, headline, nothing_words, over
 from autotune.wording.text import clean, knob_value
 
@@ -28,88 +28,30 @@ MANY_CUT = 0.25
 """Share of completions at the limit from which the answer says so."""
 
 
-@dataclass(frozen=True)
-class AnswerView:
-    """View of a study's current recommendation."""
-
-    headline: str
-    so_far: bool
-    rows: tuple[RecommendationRow, ...]
-    before: Configuration
-    """Configuration that changes are stated against."""
-    over: str
-    """Name of the configuration that gains are stated over."""
-    baseline: str
-    notes: tuple[str, ...]
-    ended: str
-    trials_with: Callable[[str, Configuration], str]
-    """Returns the address of the trials that have a configuration's value of a knob."""
-    kept: Mapping[str, str]
-    """Loss in words if a knob that the first row changes keeps the baseline's value, by knob."""
-
-
-@dataclass(frozen=True)
-class AnswerRow:
-    """A recommended configuration with its evidence."""
-
-    place: int
-    row: RecommendationRow
-    lengths: tuple[LengthFigure, ...]
-    worst: str
-    support: tuple[Trial, ...]
-    exported: Exported | str
-    """Files that train with the row's configuration, or the reason why there are none."""
-    copies: tuple[Copy, ...]
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Time and money of the user's whole run, as sentences; or the problem with the question."""
-
-    updates: str = ""
-    price: str = ""
-    lines: tuple[str, ...] = ()
-    problem: str = ""
-
-
-NOTHING_ASKED = Cost()
-
-
-@dataclass(frozen=True)
-class AnswerPage(AnswerView):
-    """Content of the page of the recommendation."""
-
-    found: StudyReading
-    given: str
-    evidence: tuple[AnswerRow, ...]
-    fingerprint: tuple[tuple[str, str], ...]
-    cost: Cost = NOTHING_ASKED
-
-
-def cost_of(reading: StudyReading, query: Iterable[tuple[str, str]]) -> Cost:
-    """Returns the cost of a run of ``updates``, at the ``price`` of a GPU-hour, which an address asks for."""
+def cost_of(reading: StudyReading, query: Iterable[tuple[str, str]]) -> SimpleNamespace:
+    """Returns sentences on a run of ``updates``, at the ``price`` of a GPU-hour, which an address asks for; or the
+    problem with the question."""
     given = {name: clean(value)[:LONGEST_NUMBER] for name, value in query}
-    updates, price = given.get("updates", ""), given.get("price", "")
-    if not updates:
-        return NOTHING_ASKED
+    cost = SimpleNamespace(updates=given.get("updates", ""), price=given.get("price", ""), lines=(), problem="")
+    if not cost.updates:
+        return cost
     try:
-        count, each = int(updates), float(price) if price else None
-        if count < 1:
-            return Cost(updates, price, problem="expected the updates of your whole run, at least 1")
+        count, each = int(cost.updates), float(cost.price) if cost.price else None
         check_asked(count, each)
         run = whole_run(reading.study.spec, reading.trials, reading.recommendation, count, each)
+        cost.lines = () if run is None else whole_run_words(run)
     except UsageError as error:
-        return Cost(updates, price, problem=str(error).replace("--", ""))
+        cost.problem = str(error).replace("--", "")
     except ValueError:
-        return Cost(updates, price, problem="expected a whole number of updates, and a price such as 2.50")
-    return Cost(updates, price, () if run is None else whole_run_words(run))
+        cost.problem = "expected a whole number of updates, and a price such as 2.50"
+    return cost
 
 
-def answer_view(reading: StudyReading) -> AnswerView:
+def answer_view(reading: StudyReading) -> SimpleNamespace:
     """Returns the answer in words; without an answer, the reason."""
     answered, baseline = reading.recommendation, reading.study.spec.baseline
     rows = () if answered is None else answered.rows
-    return AnswerView(
+    return SimpleNamespace(
         headline=headline(rows[0], answered, baseline) if answered and rows else nothing_words(reading.trials),
         so_far=reading.source is AnswerSource.BEST_SO_FAR,
         rows=rows,
@@ -134,7 +76,7 @@ def _cut_words(reading: StudyReading) -> tuple[str, ...]:
         return ()
     limit = reading.study.spec.workload.max_completion_length
     advice = "the study says little of a run with longer ones; a larger --max-completion-length shows them"
-    return (f"{cut:.0%} of the completions ended at the limit of {limit} tokens: {advice}",)
+    return (f"{percent(cut)} of the completions ended at the limit of {limit} tokens: {advice}",)
 
 
 def _losses(reading: StudyReading, row: RecommendationRow) -> Mapping[str, str]:
@@ -149,11 +91,11 @@ def _losses(reading: StudyReading, row: RecommendationRow) -> Mapping[str, str]:
 
 def answer_page(
     reading: StudyReading, exports: Sequence[Exported | str], query: Iterable[tuple[str, str]] = ()
-) -> AnswerPage:
+) -> SimpleNamespace:
     """Returns the content of the page; ``exports`` has one entry for each row, in order."""
     answered, view = reading.recommendation, answer_view(reading)
     given = "" if answered is None or view.so_far else timestamp(answered.created_at) or ""
-    return AnswerPage(
+    return SimpleNamespace(
         **vars(view),
         found=reading,
         given=given,
@@ -166,12 +108,12 @@ def answer_page(
     )
 
 
-def _row(reading: StudyReading, place: int, row: RecommendationRow, exported: Exported | str) -> AnswerRow:
+def _row(reading: StudyReading, place: int, row: RecommendationRow, exported: Exported | str) -> SimpleNamespace:
     study, by_number = reading.study, {t.number: t for t in reading.trials}
     load = study.spec.workload
     longest = load.max_prompt_length + load.max_completion_length
     passed = "passed" if row.worst_case_passed else "NOT passed"
-    return AnswerRow(
+    return SimpleNamespace(
         place=place,
         row=row,
         lengths=figures_of(row),

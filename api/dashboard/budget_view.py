@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 from autotune.domain import StudyStatus
 from autotune.recommendation.reading import StudyReading
@@ -33,19 +34,7 @@ class Limit:
         }.get(self.name, ("trials", ((5, "5"), (20, "20"), (80, "80"))))
 
 
-@dataclass(frozen=True)
-class BudgetView:
-    """Used and total budget."""
-
-    used: str
-    """Used wall time and its limit; also GPU-hours, if GPUs are used without a limit on them."""
-    limits: tuple[Limit, ...]
-    """Limits in the order wall time, GPU-hours, trials."""
-    ends: str
-    """Sentence on the limit that will end the study and on the time until then; empty if unknown."""
-
-
-def budget_view(reading: StudyReading) -> BudgetView:
+def budget_view(reading: StudyReading) -> SimpleNamespace:
     """Returns the budget bars of a study's page."""
     given, (wall_s, gpu_s) = reading.limits, reading.spent
     used = format_duration(wall_s) + (f" of {format_duration(given.wall_s)}" if given.wall_s else "")
@@ -65,7 +54,7 @@ def budget_view(reading: StudyReading) -> BudgetView:
         for name, _, _, said, of in known
         if name in shares
     )
-    return BudgetView(used, limits, _ends(reading, furthest, shares.get(furthest or "", 0.0)))
+    return SimpleNamespace(used=used, limits=limits, ends=_ends(reading, furthest, shares.get(furthest or "", 0.0)))
 
 
 def go_on_command(reading: StudyReading, command: str) -> str:

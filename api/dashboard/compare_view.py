@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
 
 from api.dashboard import links
 from api.dashboard.trial_view import best_of
@@ -22,27 +23,10 @@ from autotune.wording.text import clean, differing, knob_value
 LEAST, MOST = 2, 6
 
 
-@dataclass(frozen=True)
-class CompareView:
-    """Content of the comparison page."""
-
-    found: StudyReading | None
-    """The study of the trials; ``None`` where two studies are compared."""
-    problem: str = ""
-    """Reason why nothing is compared; empty if something is."""
-    verdicts: tuple[str, ...] = ()
-    """Gain of each further side over the first, in words."""
-    differs: tuple[str, ...] = ()
-    """Differences other than knobs."""
-    columns: tuple[tuple[str, str, str], ...] = ()
-    """Name of each side, its address, and that of the comparison without it; empty if too few would remain."""
-    knobs: tuple[FigureLine, ...] = ()
-    figures: tuple[FigureLine, ...] = ()
-    alike: int = 0
-    """Number of knobs that are equal on all sides."""
-    phases: Chart | None = None
-    numbers: tuple[int, ...] = ()
-    """Numbers of the compared trials."""
+def _view(reading: StudyReading | None, problem: str = "", **more: Any) -> SimpleNamespace:
+    """Returns the values of the page; ``problem`` is the reason why nothing is compared."""
+    nothing = {"verdicts": (), "differs": (), "columns": (), "figures": (), "numbers": ()}
+    return SimpleNamespace(found=reading, problem=problem, **{**nothing, **more})
 
 
 def numbers_of(query: Iterable[tuple[str, str]], name: str = "trial") -> tuple[int, ...]:
@@ -51,7 +35,7 @@ def numbers_of(query: Iterable[tuple[str, str]], name: str = "trial") -> tuple[i
     return tuple(dict.fromkeys(found))[: MOST + 1]
 
 
-def compare_view(reading: StudyReading, numbers: Sequence[int]) -> CompareView:
+def compare_view(reading: StudyReading, numbers: Sequence[int]) -> SimpleNamespace:
     """Compares the trials of ``numbers``, by default baseline and answer, or the fastest; names unknown ones."""
     best = best_of(reading)
     others = [t.number for t in (*([] if best is None else [best]), *reading.best_first) if t.number and t.feasible]
@@ -59,15 +43,16 @@ def compare_view(reading: StudyReading, numbers: Sequence[int]) -> CompareView:
     by_number = {t.number: t for t in reading.trials}
     unknown = [f"#{n}" for n in numbers if n not in by_number]
     if unknown:
-        return CompareView(reading, f"There is no trial {', '.join(unknown)} in this study.")
+        return _view(reading, f"There is no trial {', '.join(unknown)} in this study.")
     if not LEAST <= len(numbers) <= MOST:
-        return CompareView(reading, f"Choose {LEAST} to {MOST} trials.")
+        return _view(reading, f"Choose {LEAST} to {MOST} trials.")
     trials = [by_number[n] for n in numbers]
     rests = [[n for n in numbers if n != number] for number in numbers]
-    view = _compared([compare_trials(reading, trials[0], t) for t in trials[1:]])
-    return replace(
-        view,
-        found=reading,
+    values = _compared([compare_trials(reading, trials[0], t) for t in trials[1:]])
+    figures = FigureLine(f"vs {reading.reference_word}", tuple(map(reading.gain_words, trials))), *values["figures"]
+    values |= {"figures": _unequal([*figures, *_peaks(reading, trials)])}
+    return _view(
+        reading,
         columns=tuple(
             (
                 f"#{t.number}",
@@ -76,45 +61,38 @@ def compare_view(reading: StudyReading, numbers: Sequence[int]) -> CompareView:
             )
             for t, rest in zip(trials, rests, strict=True)
         ),
-        figures=_unequal(
-            [
-                FigureLine(f"vs {reading.reference_word}", tuple(map(reading.gain_words, trials))),
-                *view.figures,
-                *_peaks(reading, trials),
-            ]
-        ),
         numbers=tuple(numbers),
+        **values,
     )
 
 
-def compare_studies_view(pair: Sequence[StudyReading]) -> CompareView:
+def compare_studies_view(pair: Sequence[StudyReading]) -> SimpleNamespace:
     """Compares the answers of two studies, as ``autotune compare STUDY STUDY`` does."""
     if len(pair) != LEAST:
-        return CompareView(None, "Choose two studies.")
+        return _view(None, "Choose two studies.")
     found = compare_studies(*pair)
-    view = _compared([found])
     base = () if found.baselines is None else (baselines_words(*found.baselines),)
-    return replace(
-        view,
+    return _view(
+        None,
         differs=(*found.differs, *base) if found.differs else (),
         columns=tuple((name_of(one), links.study_page(one.study.id), "") for one in pair),
+        **_compared([found]),
     )
 
 
-def _compared(comparisons: Sequence[Comparison]) -> CompareView:
+def _compared(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     sides = (comparisons[0].a, *(each.b for each in comparisons))
     configurations = [side.configuration for side in sides]
     names = differing(configurations)
     lines = figure_lines(sides, comparisons[0].ratio if len(comparisons) == 1 else None)
     values = [FigureLine(clean(n), tuple(knob_value(c.get(n), n) for c in configurations)) for n in names]
-    return CompareView(
-        found=None,
-        verdicts=tuple(map(verdict, comparisons)),
-        knobs=tuple(values),
-        figures=_unequal(lines),
-        alike=len({name for c in configurations for name in c}) - len(names),
-        phases=_phases(sides),
-    )
+    return {
+        "verdicts": tuple(map(verdict, comparisons)),
+        "knobs": tuple(values),
+        "figures": _unequal(lines),
+        "alike": len({name for c in configurations for name in c}) - len(names),
+        "phases": _phases(sides),
+    }
 
 
 def _unequal(lines: Iterable[FigureLine]) -> tuple[FigureLine, ...]:

@@ -22,9 +22,9 @@ MOST_TRIALS = 1000
 PAGE_STYLE = Path(__file__).parent / "assets" / "page.css"
 
 
-def report_page(reading: StudyReading, exports: Sequence[Exported | str] = ()) -> str:
-    """Returns the whole file, with the configuration of each of ``exports``, the answer's rows in order; the same study
-    always gives the same text."""
+def report_page(reading: StudyReading, exports: Sequence[Exported | str] = (), run: Sequence[str] = ()) -> str:
+    """Returns the whole file, with the configuration of each of ``exports``, the answer's rows in order, and sentences
+    on the user's whole ``run``; the same study always gives the same text."""
     charts = history(reading.trials, reading.study.spec), timeline_chart((), {}, nowhere)
     rows = () if reading.recommendation is None else reading.recommendation.rows
     style = Svg(PAGE_STYLE.read_text(encoding="utf-8") + STYLE.read_text(encoding="utf-8"))
@@ -34,5 +34,6 @@ def report_page(reading: StudyReading, exports: Sequence[Exported | str] = ()) -
         study=study_view(reading, {}, charts=charts),
         trials=trial_table(reading, most=MOST_TRIALS),
         answer=answer_page(reading, exports or ["they were not made"] * len(rows)),
+        run=run,
         why=why_view(reading, WhyQuery(), linked=False),
     ).decode()

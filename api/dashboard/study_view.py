@@ -3,49 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 from api.dashboard import links
-from api.dashboard.answer_view import AnswerView, answer_view, first_shares
-from api.dashboard.budget_view import BudgetView, budget_view, go_on_command
+from api.dashboard.answer_view import answer_view, first_shares
+from api.dashboard.budget_view import budget_view, go_on_command
 from api.dashboard.filters import TrialFilter
 from api.dashboard.timeline import timeline_chart
-from api.dashboard.trials_view import TrialTable, failures, name_of, trial_table
+from api.dashboard.trials_view import failures, name_of, trial_table
 from autotune.charts.chart import Chart
 from autotune.charts.history import history
 from autotune.documents.study import timestamp
-from autotune.domain import Trial
 from autotune.insights.why import shares_lines
 from autotune.recommendation.annotations import Annotation
-from autotune.recommendation.current import Life, Lives
-from autotune.recommendation.places import PlaceNow
+from autotune.recommendation.current import Lives
 from autotune.recommendation.reading import StudyReading
 from autotune.wording.numbers import format_size
 from autotune.wording.sentences import gain_figure, model_name
 from autotune.wording.text import clean, in_order, knob_value
-
-
-@dataclass(frozen=True)
-class StudyView:
-    """Content of a study's page."""
-
-    found: StudyReading
-    title: str
-    subtitle: str
-    begun: str
-    budget: BudgetView
-    running: tuple[tuple[Trial, PlaceNow | None, Life | None], ...]
-    """Running trials; with its place if there are several, and its last phase unless it is still starting."""
-    answer: AnswerView | None
-    knobs: tuple[str, ...]
-    history: Chart
-    timeline: Chart
-    trials: TrialTable
-    failures: tuple[Trial, ...]
-    command: str
-    """Command that continues the study; empty if it was not stored."""
-    setup: tuple[tuple[str, str], ...]
-    baseline: tuple[tuple[str, str], ...]
 
 
 def study_charts(reading: StudyReading, places: Mapping[int, str]) -> tuple[Chart, Chart]:
@@ -61,7 +36,7 @@ def study_view(
     charts: Sequence[Chart] = (),
     notes: Mapping[int | None, Annotation] | None = None,
     command: str = "",
-) -> StudyView:
+) -> SimpleNamespace:
     """Returns the content of a study's page.
 
     Args:
@@ -73,7 +48,7 @@ def study_view(
     name, row, places = name_of(reading), reading.first_row, {place.trial: place for place in reading.places[::-1]}
     charts = charts or study_charts(reading, {})
     gain = "" if row is None or row.gain is None else gain_figure(row.gain)
-    return StudyView(
+    return SimpleNamespace(
         found=reading,
         title=f"{gain} · {name}" if gain else name,
         subtitle=f"{model_name(spec.workload.model)} · {clean(spec.framework)} · {reading.machine}",

@@ -107,7 +107,8 @@ def _shares(trials: Sequence[Trial], whole_s: float) -> tuple[dict[str, float], 
 def _sentence(place: str, shares: Mapping[str, float]) -> str:
     cycles = sum(share for name, share in shares.items() if name not in (STARTUP, BETWEEN, GAP))
     starting, gap = shares.get(STARTUP, 0.0), shares[GAP]
-    return f"{place}: {cycles:.0%} of the time in cycles, {starting:.0%} starting up, {gap:.0%} without a trial"
+    parts = {"of the time in cycles": cycles, "starting up": starting, "without a trial": gap}
+    return f"{place}: {', '.join(f'{percent(share)} {words}' for words, share in parts.items())}"
 
 
 def _trial(trial: Trial, begin: float, unit_s: float, across: Scale, y: float, href: Href) -> Svg:

@@ -3,55 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 from api.dashboard import links
-from api.dashboard.copies import Copy, archive_name, copies, export_command
+from api.dashboard.copies import archive_name, copies, export_command
 from api.dashboard.why_view import capacity_of
 from api.logs import LogTail
-from autotune.charts.chart import Chart
 from autotune.charts.memory_time import over_time
 from autotune.charts.phase_bars import by_cycle
 from autotune.documents.memory_timeline import MemoryTimeline
 from autotune.documents.study import timestamp
 from autotune.domain import Configuration, Trial
 from autotune.domain.places import TrialPlace, place_of
-from autotune.insights.phases import limit_sentence
+from autotune.insights.phases import limit_sentence, tightest
 from autotune.insights.roofline import roof_of
 from autotune.insights.standings import source_words
 from autotune.insights.usage import trial_use
-from autotune.insights.usage_words import LEGEND, Cells, energy_words, speed_sentence, usage_of
+from autotune.insights.usage_words import LEGEND, energy_words, speed_sentence, usage_of
 from autotune.recommendation.current import Life
 from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import StudyReading
 from autotune.wording.numbers import format_duration, format_size
 from autotune.wording.text import clean, in_order
 from trainer.child.contract import NoteRecord, RunPaths, StartupPart
-
-
-@dataclass(frozen=True)
-class TrialView:
-    """Content of a trial's page, besides the trial itself."""
-
-    life: Life | None
-    """Last phase of a running trial."""
-    facts: tuple[tuple[str, str], ...]
-    cause: str
-    knobs: tuple[str, ...]
-    cycles: Chart
-    timeline: Chart
-    usage: tuple[Cells, ...]
-    """Use of GPU and host, by phase and by cycle; empty if it was not recorded."""
-    startup: tuple[tuple[str, str], ...]
-    logs: tuple[LogTail, ...]
-    files: tuple[tuple[str, str], ...]
-    """Names and paths of the last attempt's files, among them the exact configuration that ran."""
-    exported: Exported | str
-    """Files that train with the trial's configuration, or the reason why there are none."""
-    copies: tuple[Copy, ...]
-    compare: str
-    usage_legend: str = LEGEND
 
 
 def trial_view(
@@ -63,20 +38,21 @@ def trial_view(
     exported: Exported | str,
     folder: Path,
     timeline: MemoryTimeline | None = None,
-) -> TrialView:
+) -> SimpleNamespace:
     """Returns the content of a trial's page; ``exported`` is of its configuration, the rest of its last attempt."""
     spec, outcome = reading.study.spec, trial.outcome
     capacity = capacity_of(spec)
     best = best_of(reading)
     failed = outcome is not None and not outcome.ok
     export, name = export_command(reading.study, trial=trial.number), archive_name(reading.study, trial=trial.number)
-    return TrialView(
+    return SimpleNamespace(
         life=life,
         facts=_facts(reading, trial, place_of(notes)),
         cause=clean(outcome.sentence()) if outcome is not None and failed else "",
         knobs=_knobs(trial.configuration, spec.baseline),
         cycles=by_cycle(trial),
         timeline=over_time(timeline, capacity),
+        usage_legend=LEGEND,
         usage=tuple(cells for cells in usage_of(trial) if cells is not None),
         startup=_startup(trial),
         logs=tuple(logs),
@@ -112,7 +88,7 @@ def _facts(reading: StudyReading, trial: Trial, place: TrialPlace) -> tuple[tupl
         ("place", clean(place.whole)),
         ("longest batch", "passed" if trial.worst_case_passed else "not reached"),
         ("speed cycles", str(len(trial.speed_cycles()))),
-        ("bound by", clean(limit_sentence(trial, spec.memory_limit, spec.resources.device_memory))),
+        ("bound by", clean(limit_sentence(trial, tightest([trial], spec.memory_limit, spec.resources.device_memory)))),
         ("speed", clean(speed_sentence(trial, roof_of(reading.study, reading.fingerprint)))),
         ("energy", energy_words(trial_use(trial))),
         ("host peak", format_size(host) if host is not None else ""),

@@ -2,51 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 
-from api.dashboard.filters import PAGE, Menu, TrialFilter, TrialsPage, menus, trials_page
+from api.dashboard.filters import PAGE, TrialFilter, TrialsPage, menus, trials_page
 from api.dashboard.links import study_page
 from api.filters import SORTS
+from autotune.documents.study import trial_json
 from autotune.domain import Trial, TrialState
 from autotune.recommendation.annotations import Annotation
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.statistics import evidence
 from autotune.wording.sentences import PERMITTED_MARK, measured_words
-from autotune.wording.text import changes, clean
+from autotune.wording.text import changes, clean, in_order
 
 SHOWN_FAILURES = 20
 SHOWN_KNOBS = 12
-
-
-@dataclass(frozen=True)
-class TrialTable:
-    """A page of the trial table, with a column for each knob that differs between trials, ``SHOWN_KNOBS`` at most."""
-
-    heads: tuple[str, ...]
-    found: StudyReading
-    part: TrialsPage
-    fastest: float
-    """Tokens/hour of the fastest trial of the study; 0 without a measurement."""
-    over: str
-    """Name of the configuration that each row's ratio is stated over."""
-    before: str
-    """Address of the previous page; empty on the first."""
-    after: str
-    menus: tuple[Menu, ...]
-    every: str
-    """Address without any filter; empty if no filter is set."""
-    order: str
-    """Name of the order, such as ``best first``."""
-    marked: bool
-    """True if some row has the mark of other rounding or learning."""
-    stopped: bool = False
-    """True if some row is of a trial that was stopped because it cannot win."""
-    columnless: tuple[str, ...] = ()
-    """Further knobs that differ."""
-    csv: str = ""
-    """Address of the trials that pass the filter, as a file."""
-    notes: Mapping[int | None, Annotation] = field(default_factory=dict)
 
 
 def trial_table(
@@ -54,14 +28,14 @@ def trial_table(
     selection: TrialFilter | None = None,
     most: int = PAGE,
     notes: Mapping[int | None, Annotation] | None = None,
-) -> TrialTable:
+) -> SimpleNamespace:
     """Returns a page of ``most`` trials that pass the filter; by default the best."""
     selection = selection or TrialFilter()
     fastest = max((t.tokens_per_hour or 0.0 for t in reading.trials), default=0.0)
     part = trials_page(reading, selection, most)
     study_id = reading.study.id
     heads = tuple(n for n in selection.columns if n in reading.differing) or reading.differing[:SHOWN_KNOBS]
-    return TrialTable(
+    return SimpleNamespace(
         heads=heads,
         found=reading,
         part=part,
@@ -125,3 +99,30 @@ def sure_word(reading: StudyReading) -> str:
     if reading.source is AnswerSource.BEST_SO_FAR:
         return "so far"
     return "confirmed" if reading.first_row.confirmed else "not confirmed"
+
+
+FIGURES = (
+    *("number", "kind", "state", "source", "pair", "tokens_per_hour", "tokens_per_hour_per_gpu", "speed_cycles"),
+    *("feasible", "worst_case_passed", "host_peak_bytes", "device_peak_bytes", "wall_seconds"),
+    *("started_at", "finished_at"),
+)
+"""Fields of a trial's JSON that are columns, in their order."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings of a text that a spreadsheet would run as a formula."""
+
+
+def trials_csv(reading: StudyReading, trials: Sequence[Trial], notes: Mapping[int | None, Annotation]) -> bytes:
+    """Returns trials as a CSV file, a column a figure, note, tag and knob. Gains are ratios minus one over the
+    baseline; an unknown figure is empty."""
+    knobs = in_order({name for trial in reading.trials for name in trial.configuration})
+    stream = io.StringIO()
+    lines = csv.writer(stream, lineterminator="\r\n")
+    lines.writerow([*FIGURES, "gain", "outcome", "note", "tags", *knobs])
+    for trial in trials:
+        document = trial_json(trial, reading.study.spec.baseline)
+        annotation = notes.get(trial.number, Annotation())
+        outcome = "" if trial.outcome is None else trial.outcome.sentence()
+        row = [*(document[name] for name in FIGURES), reading.gains.get(trial.configuration), outcome]
+        row += [annotation.note, " ".join(annotation.tags), *(trial.configuration.get(name) for name in knobs)]
+        lines.writerow([f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in row])
+    return stream.getvalue().encode("utf-8", "replace")

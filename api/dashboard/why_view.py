@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from api.dashboard import links
@@ -21,7 +21,6 @@ from autotune.forecast import untried_pairs
 from autotune.forecast.explain import explain
 from autotune.insights.why import Why, ruled_words
 from autotune.recommendation.reading import StudyReading
-from autotune.statistics.knob_shares import KnobShares
 from autotune.wording.text import clean
 
 
@@ -38,23 +37,6 @@ class WhyQuery(NamedTuple):
         return cls(plain.get("x", ""), plain.get("y", ""))
 
 
-@dataclass(frozen=True)
-class WhyView:
-    """Content of the why page."""
-
-    found: StudyReading
-    asked: WhyQuery
-    phases: Chart
-    memory: Chart
-    fits: Chart
-    front: Chart
-    peaks: Chart
-    shares: KnobShares | None
-    """Contribution of each knob that the first answer changes."""
-    ruled_out: tuple[str, ...]
-    """Sentences on the configurations that are not the answer, each with its reason and count."""
-
-
 PredictPairs = Callable[[StudySpec, Sequence[Trial], tuple[str, str]], Mapping[Pair, Cell]]
 """Predicts feasibility of pairs of two knobs' values that were not tried."""
 PredictPeaks = Callable[[StudySpec, Sequence[Trial]], Sequence[PredictedPeak]]
@@ -69,13 +51,13 @@ def why_view(
     predict_pairs: PredictPairs = untried_pairs.predict_pairs,
     predict_peaks: PredictPeaks = untried_pairs.predict_peaks,
     reasons: Callable[[StudyReading], Why | None] = explain,
-) -> WhyView:
+) -> SimpleNamespace:
     """Returns the content of the page; without links for a file that has no server."""
     study, trials, baseline = reading.study, reading.trials, reading.study.spec.baseline
     href = links.trials_of(study.id) if linked else nowhere
     capacity = capacity_of(study.spec)
     query, shares, why = settled(reading, query), first_shares(reading), reasons(reading)
-    return WhyView(
+    return SimpleNamespace(
         found=reading,
         asked=query,
         phases=by_trial(trials, baseline, href),

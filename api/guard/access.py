@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import select
@@ -11,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from api.guard.security import LOOPBACK_NAMES, Access, is_address
+from api.listening import is_loopback
 from autotune.errors import UsageError
 
 TOKEN_VARIABLE = "AUTOTUNE_TOKEN"  # noqa: S105 - a name
@@ -62,16 +62,6 @@ def _host_name(name: str) -> str:
     if is_address(bare) or _NAME.fullmatch(plain):
         return bare
     raise UsageError(f"--allow-host {name!r} can match no reader: give a host name alone, such as box.example")
-
-
-def is_loopback(host: str) -> bool:
-    """Tells whether only this machine reaches the host; of names, only ``localhost`` counts."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def read_token(environ: Mapping[str, str], file: Path | None) -> str | None:

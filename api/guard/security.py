@@ -13,6 +13,7 @@ import hmac
 import ipaddress
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
@@ -29,6 +30,8 @@ from api.errors import problem, wants_page
 from api.guard.throttle import Throttle
 
 COOKIE = "autotune"
+CUT_OFF = "cut off"
+"""Disconnected readers, in the tally of answers."""
 LARGEST_BODY = 4096
 """Most bytes of a body, which is a login code or a request to a tuner."""
 
@@ -103,20 +106,12 @@ class Access:
 class RequestGuard:
     """ASGI layer around the whole application, mounts and errors included."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        access: Access,
-        crashed: Callable[[Exception], None],
-        count: Callable[[int], None],
-        cut_off: Callable[[], None],
-    ) -> None:
-        """Takes ``count``, called with each answer's status, and ``cut_off``, called for each disconnected reader."""
+    def __init__(self, app: ASGIApp, access: Access, crashed: Callable[[Exception], None], tally: Counter[str]) -> None:
+        """Takes ``tally``, which counts answers by status, and disconnected readers."""
         self._app = app
         self._access = access
         self._crashed = crashed
-        self._count = count
-        self._cut_off = cut_off
+        self._tally = tally
         self._throttle = Throttle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,7 +121,7 @@ class RequestGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        guarded = _with_headers(_in_time(send), self._count)
+        guarded = _with_headers(_in_time(send), self._tally)
         refused = refusal(self._access, scope, self._throttle)
         if refused is not None:
             await refused(scope, receive, guarded)
@@ -143,7 +138,7 @@ class RequestGuard:
             if not nobody_reads(error, stream=scope["path"].endswith(ENDLESS)):
                 self._crashed(error)
             elif any(isinstance(leaf, SlowReaderError) for leaf in _leaves(error)):
-                self._cut_off()
+                self._tally[CUT_OFF] += 1
 
 
 def refusal(access: Access, scope: Scope, throttle: Throttle) -> Response | None:
@@ -278,10 +273,10 @@ def _in_time(send: Send) -> Send:
     return sending
 
 
-def _with_headers(send: Send, count: Callable[[int], None]) -> Send:
+def _with_headers(send: Send, tally: Counter[str]) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            count(message["status"])
+            tally[str(message["status"])] += 1
             given = [*message.get("headers", ())]
             names = {name.lower() for name, _ in given}
             message = {**message, "headers": [*given, *(pair for pair in _RAW_HEADERS if pair[0] not in names)]}

@@ -20,10 +20,10 @@ from api.dashboard.filters import TrialFilter, trials_page
 from api.dashboard.render import render
 from api.dashboard.study_view import study_charts, study_view
 from api.dashboard.timeline import MOST_TRIALS
+from api.dashboard.trials_view import trials_csv
 from api.deps import StudiesDep, StudyId
 from api.responses import HTML, conditional
 from api.routes.events import Asking, send_request
-from api.trials_csv import trials_csv
 from autotune.charts.assets import STYLE
 from autotune.charts.chart import Chart
 from autotune.domain.places import place_of

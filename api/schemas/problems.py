@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
 
 from api.schemas.base import Shape
 from api.schemas.examples import example
+
+TITLES: Mapping[int, tuple[str, str]] = {
+    400: ("bad-request", "The request cannot be understood"),
+    401: ("not-authenticated", "A token is needed"),
+    403: ("refused", "The request is refused"),
+    404: ("not-found", "There is no such thing"),
+    405: ("method-not-allowed", "This address is read-only"),
+    411: ("length-required", "The length of the body must be said"),
+    409: ("conflict", "The study is not in a state for that"),
+    413: ("too-large", "The body is too large"),
+    415: ("unsupported-media-type", "The body must be JSON"),
+    416: ("no-such-range", "The log has no such bytes"),
+    422: ("invalid", "A value is not what was expected"),
+    429: ("too-many-tries", "Too many wrong tries"),
+    500: ("internal", "The program failed"),
+    503: ("not-ready", "This cannot be answered now"),
+}
+"""Last part of the type, and title, of a problem by its status."""
 
 
 class FieldError(Shape):
@@ -36,20 +55,7 @@ class Health(Shape):
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Returns ``responses=`` of a route with these error statuses."""
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    words = {
-        400: "The body is no JSON",
-        401: "A token is needed",
-        413: "The body is too large",
-        403: "Refused: another site, another host name, or a server that only reads",
-        404: "No such study or trial",
-        409: "The study is not in a state for that",
-        415: "The body must be JSON",
-        416: "The log has no such bytes",
-        422: "A value is not what was expected",
-        429: "Too many wrong tokens from this address; `Retry-After` says when to come again",
-        503: "The database cannot be read, or others are being served; `Retry-After` says when to come again",
-    }
-    return {status: {"description": words.get(status, "Refused"), "content": content} for status in statuses}
+    return {status: {"description": TITLES[status][1], "content": content} for status in statuses}
 
 
 def described(operation: str, model: type[BaseModel], *refusals: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from autotune.charts.svg import Svg, group, label, line, linked, tag
 from autotune.domain import Configuration, Pool, Trial
 from autotune.domain.measures import peaks_by_phase
 from autotune.insights.ranking import chosen, name_of
-from autotune.wording.numbers import counted, format_size
+from autotune.wording.numbers import counted, format_size, percent
 
 GIB = float(1 << 30)
 ROW = 26.0
@@ -74,7 +74,7 @@ def memory(trials: Sequence[Trial], baseline: Configuration, capacity: Capacity,
 def _says(entries: Sequence[Trial], capacity: Capacity) -> str:
     most = max(entries, key=lambda t: t.peak(capacity.pool) or 0)
     used = most.peak(capacity.pool) or 0
-    share = f", {used / capacity.limit:.0%} of the limit" if capacity.limit else ""
+    share = f", {percent(used / capacity.limit)} of the limit" if capacity.limit else ""
     return f"Of {counted(len(entries), 'trial')} #{most.number} used most: {format_size(used)}{share}."
 
 

@@ -22,7 +22,7 @@ from autotune.documents.memory_timeline import (
     thinned,
 )
 from autotune.domain import Pool
-from autotune.wording.numbers import format_duration, format_size
+from autotune.wording.numbers import format_duration, format_size, percent
 from trainer.child.contract import StartupPart
 
 NAME, TITLE = "memory-time", "Memory over time"
@@ -135,7 +135,7 @@ def _says(series: Series, capacity: Capacity) -> str:
     for pool, points in series.items():
         if (top := peak(points)) is not None:
             limit = capacity.limit if capacity.pool is pool else None
-            share = f", {top.used / limit:.0%} of the limit" if limit else ""
+            share = f", {percent(top.used / limit)} of the limit" if limit else ""
             said.append(f"the {_NAMES[pool]} held most {moment_words(top)}: {format_size(top.used)}{share}")
     words = "; ".join(said)
     return f"{words[:1].upper()}{words[1:]}."

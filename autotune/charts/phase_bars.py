@@ -12,7 +12,7 @@ from autotune.charts.scales import Bands, Scale, linear
 from autotune.charts.svg import Svg, group, label, linked, tag
 from autotune.domain import Configuration, CycleRecord, Gain, Phase, Trial
 from autotune.insights.ranking import chosen, name_of
-from autotune.wording.numbers import format_duration, tells_nothing
+from autotune.wording.numbers import format_duration, percent, tells_nothing
 from autotune.wording.text import clean
 
 KNOWN = tuple(phase.value for phase in Phase)
@@ -107,7 +107,7 @@ def _says(bar: Bar) -> str:
     if total <= 0:
         return f"{bar.name} no time"
     largest = max(seconds, key=lambda n: seconds[n])
-    return f"{bar.name} {format_duration(total)}, of it {seconds[largest] / total:.0%} {largest}"
+    return f"{bar.name} {format_duration(total)}, of it {percent(seconds[largest] / total)} {largest}"
 
 
 def _bar(bar: Bar, middle: float, across: Scale, href: Href) -> Svg:
@@ -185,7 +185,7 @@ def phase_bars(shares: Mapping[str, float]) -> tuple[PhaseBar, ...]:
     for name, share in sorted(known.items(), key=lambda item: (-item[1], item[0])):
         width = CARD_WIDTH * share / total
         if share >= SMALLEST_SHARE:
-            found.append(PhaseBar(clean(name), style(name), f"{share:.0%}", _units(x), _units(width)))
+            found.append(PhaseBar(clean(name), style(name), percent(share), _units(x), _units(width)))
         x += width
     return tuple(found)
 

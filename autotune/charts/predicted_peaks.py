@@ -11,7 +11,7 @@ from autotune.charts.scales import Scale, linear
 from autotune.charts.scatter import AS_PREDICTED, FRAME, HEIGHT, NEAR, as_predicted, dot, plain
 from autotune.charts.svg import Svg, group, line
 from autotune.domain import Pool
-from autotune.wording.numbers import counted, format_size, signed_percent
+from autotune.wording.numbers import counted, format_size, percent, signed_percent
 
 NAME = "predicted-peaks"
 
@@ -43,7 +43,7 @@ def predicted_peaks(peaks: Sequence[PredictedPeak], pool: Pool, href: Href = now
     near = sum(abs(f.measured / f.predicted - 1) <= NEAR for f in peaks)
     inside = sum(f.inside for f in peaks)
     says = (
-        f"Of {counted(len(peaks), 'peak')} {near} within {NEAR:.0%} of what the trials before them predicted, "
+        f"Of {counted(len(peaks), 'peak')} {near} within {percent(NEAR)} of what the trials before them predicted, "
         f"{inside} inside the 95 % interval."
     )
     values = [v / GIB for f in peaks for v in (f.low, f.high, f.predicted, f.measured)]

@@ -69,18 +69,10 @@ class CommandGroups(TyperGroup):
                 formatter.write_dl([(name, each.get_short_help_str(62)) for name, each in found if each is not None])
 
 
-def version() -> str:
-    """Returns the version of the installed distribution."""
-    from importlib import metadata
-
-    try:
-        return metadata.version("grpo-autotune")
-    except metadata.PackageNotFoundError:
-        return "not installed (run from its source)"
-
-
 def _version(requested: bool) -> None:
     if requested:
+        from api.serving import version
+
         console.line(f"autotune {version()}")
         raise typer.Exit
 

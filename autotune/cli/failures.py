@@ -13,10 +13,9 @@ from pathlib import Path
 from autotune.cli import console, exit_codes
 from autotune.cli.options import forget_settings, settings_in_use
 from autotune.errors import AutotuneError, FaultsError, MachineError, UsageError
-from autotune.settings import DEBUG_VARIABLE, Settings, read_settings
+from autotune.settings import Settings, read_settings
 from autotune.wording.text import bounded, clean
 from search_spaces.errors import SpaceError
-from trainer.child.contract import write_atomic
 
 _FULL = (MachineError, "no space is left on the disk; free some, or name another folder")
 _MENDABLE: Mapping[int | None, tuple[type[AutotuneError], str]] = {
@@ -85,16 +84,12 @@ def _of_the_files(error: OSError) -> int:
 
 
 def _unexpected(error: Exception) -> int:
-    text = "".join(traceback.format_exception(error))
+    from api.serving import saved
+
     settings = _settings()
     if settings.debug:
-        sys.stderr.write(text)
-    path = settings.home.crash_file()
-    try:
-        write_atomic(path, text)
-        where = f"the details are in {path}"
-    except OSError as problem:
-        where = f"the details could not be saved ({problem.strerror or problem}); {DEBUG_VARIABLE}=1 shows them"
+        traceback.print_exception(error, file=sys.stderr)
+    where = saved(error, settings)
     console.say(f"autotune: unexpected {type(error).__name__}: {clean(error) or 'no message'}; {where}")
     return exit_codes.INTERNAL
 

@@ -13,8 +13,8 @@ from typer.core import TyperCommand
 T = TypeVar("T")
 
 PANELS = {
-    "How long (one is needed)": "budget max_trials gpu_hours dry_run",
-    "Your run": "config server accelerate model data reward task published framework openr1 python env baseline "
+    "How long (one is needed)": "budget max_trials gpu_hours anyway dry_run",
+    "Your run": "config server accelerate model data reward task published framework openr1 python env settings "
     "rows_per_update max_prompt_length max_completion_length",
     "Machine": "gpus rollout_gpus at_once memory_limit ranks allow_busy ray nodes",
     "Search": "space objective sampler seed no_history cold",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -12,12 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.domain import Study, Trial
+from autotune.domain import Study
 from autotune.errors import NotFoundError
 from autotune.ports import StopToken, Store
 from autotune.recommendation.reading import named_study
 from autotune.settings import Settings, read_settings
-from autotune.wording.text import clean
 
 HomeOption = Annotated[
     Path | None, typer.Option(help="Folder with the database and the runs; goes before $AUTOTUNE_HOME.", metavar="DIR")
@@ -93,18 +92,6 @@ def find_study(store: Store, name: str | None) -> Study:
     studies = store.studies()
     found = named_study([(study.id, study.spec.name) for study in studies], name)
     return next(study for study in studies if study.id == found)
-
-
-def find_trial(trials: Sequence[Trial], number: int, study: Study) -> Trial:
-    """Returns the trial of that number. Raises ``NotFoundError`` naming the nearest."""
-    for trial in trials:
-        if trial.number == number:
-            return trial
-    name = clean(study.spec.name)
-    if not trials:
-        raise NotFoundError(f"study {name!r} has no trial {number}; it has none yet")
-    near = min((t.number for t in trials), key=lambda n: abs(n - number))
-    raise NotFoundError(f"study {name!r} has no trial {number}; the nearest is {near}")
 
 
 _DATABASE_HELP = (

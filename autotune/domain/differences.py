@@ -1,4 +1,4 @@
-"""Compares two configurations, two study specifications or two pieces of plain data."""
+"""Compares two configurations, or two pieces of plain data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from autotune.domain.studies import StudySpec
 from search_spaces.configuration import Configuration, KnobValue
 from search_spaces.knobs import KNOBS
 
@@ -38,11 +37,6 @@ def update_share(configuration: Configuration) -> Fraction | None:
     """Returns the share of an update's rows that one generation produces; ``None`` if a knob is no whole number."""
     steps, whole = configuration.get(STEPS), configuration.get(ACCUMULATION)
     return Fraction(steps, whole) if isinstance(steps, int) and isinstance(whole, int) and whole > 0 else None
-
-
-def spec_differences(before: StudySpec, after: StudySpec) -> list[str]:
-    """Returns ``place: before -> after`` for each field in which two study specifications differ."""
-    return differing(before.identity(), after.identity())
 
 
 def differing(before: Any, after: Any, where: str = "") -> list[str]:

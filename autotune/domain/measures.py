@@ -25,12 +25,9 @@ def peak_reader(cycles: Sequence[CycleRecord], pool: Pool) -> PeakOf:
     """
     if pool is Pool.HOST:
         return lambda p: p.host
-    found = (of for of in DEVICE_FIGURES if any(of(p) is not None for c in cycles for p in c.peaks.values()))
-    return next(found, _no_figure) if pool is Pool.DEVICE else _no_figure
-
-
-def _no_figure(_: Peaks) -> None:
-    return None
+    figures = DEVICE_FIGURES if pool is Pool.DEVICE else ()
+    found = (of for of in figures if any(of(p) is not None for c in cycles for p in c.peaks.values()))
+    return next(found, lambda _: None)
 
 
 def peaks_by_phase(cycles: Iterable[CycleRecord], read: PeakOf) -> dict[str, int]:

@@ -8,6 +8,13 @@ from trainer.child.contract import FailureReason, Pool
 
 NOT_RETURNED = "the reward has not returned for"
 """How ``Outcome.message`` begins for a trial whose time ended in one call of the reward."""
+FAILURE_WORDS = {reason.value: reason.value for reason in FailureReason} | {
+    "ILLEGAL": "invalid settings",
+    "QUALITY": "log-probs differ",
+    "INFRA": "machine fault",
+    "CANCELLED": "cancelled",
+}
+"""What people read of a reason; documents keep its name."""
 
 
 @dataclass(frozen=True)
@@ -65,4 +72,4 @@ class Outcome:
         where = f" in {self.phase}" if self.phase else ""
         pool = f" ({self.pool.value} memory)" if self.pool else ""
         text = f": {self.message}" if self.message else ""
-        return f"{self.reason.value}{where}{pool}{text}"
+        return f"{FAILURE_WORDS[self.reason.value]}{where}{pool}{text}"

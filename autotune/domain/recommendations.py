@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from autotune.domain.outcomes import FAILURE_WORDS
 from autotune.domain.studies import Objective
 from search_spaces.configuration import Configuration
-from trainer.child.contract import FailureReason
 
 ALONE = "No other configuration has a figure yet."
 """Note of a recommendation whose baseline was not compared with any other configuration."""
@@ -123,5 +123,4 @@ class Recommendation:
     @property
     def baseline_failed(self) -> bool:
         """True if the baseline was measured and failed."""
-        first = self.baseline.partition(":")[0].partition(" ")[0]
-        return first in [reason.value for reason in FailureReason]
+        return self.baseline.startswith((*FAILURE_WORDS, *FAILURE_WORDS.values()))

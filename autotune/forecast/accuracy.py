@@ -14,6 +14,7 @@ from autotune.forecast.answer import Accuracy
 from autotune.insights.ranking import ranked
 from autotune.proposals.forecasts import PeakModel, Task, TimeModel
 from autotune.recommendation.reading import StudyReading
+from autotune.wording.numbers import percent
 
 NONE = "not yet compared with a recorded table on this GPU"
 FEWEST = 5
@@ -67,7 +68,7 @@ def _errors(one: StudyReading, models: Unfitted) -> tuple[list[tuple[float, floa
 
 
 def _half(errors: Sequence[float]) -> str:
-    return f"{math.expm1(statistics.median(abs(e) for e in errors)):.0%}".replace("%", " %")
+    return percent(math.expm1(statistics.median(abs(e) for e in errors)))
 
 
 def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotune.domain import Configuration
 from autotune.forecast.architecture import Architecture
-from autotune.wording.numbers import format_size
+from autotune.wording.numbers import format_size, percent
 
 MOMENTS: Mapping[str, str] = {
     "generate": "while it generates",
@@ -67,7 +67,7 @@ class Predicted:
         phase = max(self.phases, key=lambda name: self.phases[name])
         share = self.phases[phase] / total
         room = "memory is short" if self.peak_high > self.capacity else "memory is ample"
-        return f"{phase} takes {share:.0%} of a cycle; {memory}: {room}"
+        return f"{phase} takes {percent(share)} of a cycle; {memory}: {room}"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.documents.study import Document, changes_json, configuration_json, plain
+from autotune.documents.study import Document, changes_json, configuration_json, fields_json, plain
 from autotune.domain import Configuration
 from autotune.forecast.answer import Load, Machine, Need, Needs, Plan, Predicted
 
@@ -84,12 +84,7 @@ def load_json(load: Load) -> Document:
 
 def machine_json(machine: Machine) -> Document:
     """Converts a machine to JSON."""
-    return {
-        "gpu": plain(machine.gpu),
-        "gpu_memory_bytes": machine.memory,
-        "gpus": machine.gpus,
-        "nodes": machine.nodes,
-    }
+    return fields_json(machine, {"memory": "gpu_memory_bytes"})
 
 
 def _need(need: Need) -> Document:

@@ -12,7 +12,7 @@ from autotune.proposals.dominance import Region, covers, regions, sentence
 from autotune.proposals.forecasts import PeakForecast, Task
 from autotune.proposals.memory import MemoryModel, limits, pools
 from autotune.statistics.distributions import NORMAL95
-from autotune.wording.numbers import format_size
+from autotune.wording.numbers import format_size, percent
 from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
@@ -85,9 +85,9 @@ def _verdict(found: PeakForecast, place: int, looked_at: int) -> Cell:
     of = "the one configuration" if looked_at == 1 else f"the likeliest of {looked_at} configurations"
     return Cell(
         "cell-likely" if likely else "cell-unlikely",
-        f"not tried; predicted {'' if likely else 'not '}to fit: {of} looked at fits with probability {fits:.0%}, "
+        f"not tried; predicted {'' if likely else 'not '}to fit: {of} looked at fits with probability {percent(fits)}, "
         f"its peak is {format_size(peak)} (95 % {format_size(peak / wide)} to {format_size(peak * wide)})",
-        f"{fits:.0%}",
+        percent(fits),
     )
 
 

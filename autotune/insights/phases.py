@@ -43,19 +43,12 @@ def tightest(trials: Iterable[Trial], host_limit: int | None, device_limit: int 
     return min(found, key=lambda room: room.share, default=None)
 
 
-def headroom(trials: Iterable[Trial], host_limit: int | None, device_limit: int | None) -> float | None:
-    """Returns the free share of the tightest pool, 1 - peak / limit; ``None`` if none is known."""
-    room = tightest(trials, host_limit, device_limit)
-    return None if room is None else room.share
-
-
-def limit_sentence(trial: Trial, host_limit: int | None = None, device_limit: int | None = None) -> str:
-    """Describes the longest phase and the headroom: ``update takes 71 % of a cycle; host memory headroom 38 %``."""
+def limit_sentence(trial: Trial, room: Headroom | None = None) -> str:
+    """Describes the longest phase, and ``room``: ``update takes 71 % of a cycle; host memory headroom 38 %``."""
     spent = trial.phase_shares
     if not spent:
         return "no speed cycle was measured"
     phase, share = next(iter(spent.items()))
     words = "time outside every phase" if phase == Phase.IDLE.value else phase
     sentence = f"{words} takes {100 * share:.0f} % of a cycle"
-    room = tightest([trial], host_limit, device_limit)
     return sentence if room is None else f"{sentence}; {_POOL_WORDS[room.pool]} headroom {100 * room.share:.0f} %"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.domain import Configuration, FailureReason, Trial, TrialKind, TrialState
+from autotune.domain import Configuration, Trial, TrialKind, TrialState
+from autotune.domain.outcomes import FAILURE_WORDS
 from autotune.statistics import evidence
 from autotune.wording.text import clean
 
@@ -63,15 +64,6 @@ def best_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     return tuple(sorted(trials, key=place))
 
 
-FAILURE_WORDS = {
-    FailureReason.ILLEGAL.value: "invalid settings",
-    FailureReason.QUALITY.value: "log-probs differ",
-    FailureReason.INFRA.value: "machine fault",
-    FailureReason.CANCELLED.value: "cancelled",
-}
-"""What people read of a failure whose name says little; documents keep the names."""
-
-
 def _reason(trial: Trial) -> str:
     """Returns the name of a failed trial's reason."""
     reason = None if trial.outcome is None else trial.outcome.reason
@@ -90,7 +82,7 @@ def outcome_word(trial: Trial) -> str:
     """Returns a trial's state or outcome in a word or two: ``ok``, ``emulated`` (and ok), ``stopped`` (cannot win),
     ``OOM``, ``invalid settings``, ``running``."""
     if trial.state is TrialState.FAIL:
-        return FAILURE_WORDS.get(_reason(trial), _reason(trial))
+        return FAILURE_WORDS.get(_reason(trial), "FAIL")
     if trial.state is TrialState.COMPLETE:
         if trial.emulated and trial.worst_case_passed:
             return "emulated"

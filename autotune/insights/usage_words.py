@@ -32,7 +32,7 @@ def speed_sentence(trial: Trial, roof: Roof | None) -> str:
     found, share = blame(trial), None if roof is None else roof.share(trial)
     said = [] if found is None else [found.sentence]
     if share is not None:
-        said.append(f"{share:.1%} of what this GPU could do at most, if nothing ever waited")
+        said.append(f"{percent(share, 1)} of what this GPU could do at most, if nothing ever waited")
     return "; ".join(said)
 
 

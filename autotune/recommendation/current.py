@@ -14,6 +14,7 @@ from autotune.documents.memory_timeline import read as read_timeline
 from autotune.documents.recommendation import recommendation_json
 from autotune.documents.study import Document, budget_json, place_json, plain, study_json, trial_json
 from autotune.domain import Study, Trial, TrialState
+from autotune.domain.places import TrialPlace
 from autotune.errors import NotFoundError
 from autotune.insights.standings import count
 from autotune.recommendation.places import PlaceNow
@@ -148,10 +149,8 @@ def _place(place: PlaceNow) -> Document:
 
 def _running(found: StudyReading, trial: Trial, life: Life | None, now: float) -> Document:
     document = trial_json(trial, found.study.spec.baseline)
-    document["place"] = place_json(found.place(trial.number))
+    document["place"] = place_json(next((p.at for p in found.places if p.trial == trial.number), TrialPlace()))
     phase, marked = life if life is not None else (None, None)
-    document["phase"] = None if phase is None else plain(phase.phase)
-    document["cycle"] = None if phase is None else phase.cycle
-    document["cycle_kind"] = None if phase is None else plain(phase.cycle_kind)
+    document |= {name: plain(getattr(phase, name, None)) for name in ("phase", "cycle", "cycle_kind")}
     document["phase_age_seconds"] = None if marked is None else plain(max(0.0, now - marked))
     return document

@@ -21,7 +21,6 @@ from autotune.domain import (
     StudyStatus,
     Trial,
 )
-from autotune.domain.places import TrialPlace
 from autotune.errors import NotFoundError
 from autotune.insights.standings import Standing, best_first, standings
 from autotune.ports import Store
@@ -168,15 +167,12 @@ class StudyReading:
         return self.recommendation.rows[0] if self.recommendation is not None and self.recommendation.rows else None
 
     def trial(self, number: int) -> Trial:
-        """Returns a trial by number. Raises ``NotFoundError``."""
-        found = next((t for t in self.trials if t.number == number), None)
-        if found is None:
-            raise NotFoundError(f"study {self.study.id} has no trial {number}")
+        """Returns a trial by number. Raises ``NotFoundError`` naming the nearest."""
+        found = min(self.trials, key=lambda t: abs(t.number - number), default=None)
+        if found is None or found.number != number:
+            near = "it has none yet" if found is None else f"the nearest is {found.number}"
+            raise NotFoundError(f"study {clean(self.study.spec.name)!r} has no trial {number}; {near}")
         return found
-
-    def place(self, number: int) -> TrialPlace:
-        """Returns the place of a running trial; an empty place for any other trial."""
-        return next((place.at for place in self.places if place.trial == number), TrialPlace())
 
     def within(self, limit_bytes: int | None) -> RecommendationRow | None:
         """Returns the first row of the answer whose peak (of the device, else of the host) is at most ``limit_bytes``,

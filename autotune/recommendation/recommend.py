@@ -266,6 +266,7 @@ def _row(
     error = evidence.half_width(trials, shown)
     is_anchor = configuration == anchor.configuration
     figures = lengths.figures(runs, value)
+    room = phases.tightest(runs, spec.memory_limit, spec.resources.device_memory)
     return RecommendationRow(
         title=_title(row, configuration, spec.baseline, spec.framework),
         configuration=configuration,
@@ -276,10 +277,10 @@ def _row(
         confirmed=bool(confirmed),
         worst_case_passed=all(t.worst_case_passed for t in runs),
         phase_shares=_pooled(shown).phase_shares,
-        limit=phases.limit_sentence(_pooled(shown), spec.memory_limit, spec.resources.device_memory),
+        limit=phases.limit_sentence(_pooled(shown), room),
         host_peak=_highest([t.host_peak for t in runs]),
         device_peak=_highest([t.device_peak for t in runs]),
-        headroom=phases.headroom(runs, spec.memory_limit, spec.resources.device_memory),
+        headroom=None if room is None else room.share,
         trials=tuple(t.number for t in runs),
         changes=changes(configuration, spec.baseline),
         maximum_tokens_per_hour=figures[-1].tokens_per_hour,

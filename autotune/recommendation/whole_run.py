@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autotune.domain import Gain, Objective, Recommendation, RecommendationRow, StudySpec, Trial
+from autotune.domain import Gain, Objective, Recommendation, StudySpec, Trial
 from autotune.errors import UsageError
 from autotune.recommendation.recommend import row_of
 from autotune.statistics import evidence
@@ -94,8 +94,8 @@ def whole_run(
     each = sum(c.completion_tokens for c in cycles) / sum(c.updates for c in cycles)
     whole = updates * each
     base = row_of(spec, trials, spec.baseline)
-    before = None if base is None else _hours(whole, base)
-    after = before if before is not None and row.configuration == spec.baseline else _hours(whole, row)
+    before = None if base is None else hours_of(whole, base)
+    after = before if before is not None and row.configuration == spec.baseline else hours_of(whole, row)
     held = row.gpus, held_gpus(spec.baseline, spec.resources)
     found = WholeRun(updates, each, *held, before, after, None, None, price)
     if before is None or row.gain is None:
@@ -113,7 +113,8 @@ def _saved(before: float, gain: Gain | None) -> Estimate | None:
     return Estimate(value, low, high, gain.level)
 
 
-def _hours(tokens: float, row: RecommendationRow) -> Estimate:
+def hours_of(tokens: float, row: Any) -> Estimate:
+    """Returns the hours of a run of ``tokens`` at the speed of a row, measured or predicted."""
     return Estimate(*(tokens / speed for speed in (row.tokens_per_hour, row.high, row.low)))
 
 
@@ -166,8 +167,8 @@ def _plain(estimate: Estimate | None) -> dict[str, float] | None:
 
 def check_asked(updates: int | None, price: float | None) -> None:
     """Raises ``UsageError`` for a price without updates, a price that is not positive, or numbers beyond any run."""
-    if updates is not None and updates > MOST_UPDATES:
-        raise UsageError(f"--updates: expected the updates your whole run makes, at most {MOST_UPDATES:,}")
+    if updates is not None and not 1 <= updates <= MOST_UPDATES:
+        raise UsageError(f"--updates: expected your whole run's updates, at least 1 and at most {MOST_UPDATES:,}")
     if price is not None and HIGHEST_PRICE < price < math.inf:
         raise UsageError(f"--price {price:g}: expected what a GPU costs for an hour, at most {HIGHEST_PRICE:,.0f}")
     if price is not None and not (price > 0 and math.isfinite(price)):

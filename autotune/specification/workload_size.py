@@ -17,7 +17,7 @@ from autotune.proposals.times.starts import WARM_UP
 from autotune.specification.request import Size
 from autotune.statistics.early_stopping import LOOKS
 from autotune.statistics.lengths import NATURAL_CYCLES
-from autotune.wording.numbers import counted, format_duration
+from autotune.wording.numbers import counted, format_duration, percent
 
 TRIALS = 6
 """Least number of trials that a budget should hold: the baseline and five of the search."""
@@ -183,7 +183,7 @@ class Plan:
     @property
     def _takes(self) -> str:
         share = self.pace.reward_s / self.pace.cycle_s
-        reward = f" ({share:.0%} of it the reward)" if share > 1 / 2 else ""
+        reward = f" ({percent(share)} of it the reward)" if share > 1 / 2 else ""
         return f"takes about {format_duration(self.pace.cycle_s)}{reward}"
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotune.domain import Fingerprint, Study, StudySpec
-from autotune.domain.differences import differing, spec_differences
+from autotune.domain.differences import differing
 from autotune.errors import NotFoundError, StudyDiffersError
 from autotune.ports import Store
 from trainer.child.contract import encode
@@ -27,7 +27,7 @@ def find_or_create(
         return there, True
     if fork:
         return _under_next_name(store, spec, now, any_sampler=any_sampler)
-    changed = "; ".join(spec_differences(there.spec, spec)[:8])
+    changed = "; ".join(differing(there.spec.identity(), spec.identity())[:8])
     raise StudyDiffersError(
         f"study {spec.name!r} exists with another specification ({changed}); "
         "--new starts a study beside it, --name gives it another name"

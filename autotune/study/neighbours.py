@@ -65,7 +65,7 @@ class Check:
         follows = "confirmations run beside other trials" if self.fine else "confirmations run alone"
         if self.slower is None:
             return f"of {self.at_once} copies of the baseline side by side not all held: {follows}"
-        more = f"{abs(self.slower):.1%} {'longer' if self.slower >= 0 else 'less'}"
+        more = f"{100 * abs(self.slower):.1f} % {'longer' if self.slower >= 0 else 'less'}"
         return f"a cycle of the baseline took {more} beside {self.at_once - 1} copies of itself than alone: {follows}"
 
 

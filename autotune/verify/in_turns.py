@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from autotune.domain import Gain
 from autotune.verify.compare_run import TAKEN, ObservedRun, is_disturbed
 from autotune.verify.exported_run import Rehearsal
-from autotune.wording.numbers import rate, signed_percent
+from autotune.wording.numbers import percent, rate, signed_percent
 from autotune.wording.sentences import gain_words
 
 BASELINE, ANSWER = "baseline", "answer"
@@ -93,7 +93,7 @@ def interval_holds(verdict: TurnsVerdict, gain: Gain | None) -> bool | None:
 
 def turns_lines(steps: Sequence[Step], verdict: TurnsVerdict, gain: Gain | None) -> list[str]:
     """Returns the figures of both exports in turns, one line each; the last states whether the stated gain holds."""
-    taken = f"other programs took more than {TAKEN:.0%} of the CPU"
+    taken = f"other programs took more than {percent(TAKEN)} of the CPU"
     lines = [f"steps     {len(steps)}; in {sum(not step.clean for step in steps)} of them {taken}"]
     for name, side in ((BASELINE, verdict.baseline), (ANSWER, verdict.answer)):
         lines.append(f"{name:<10}{rate(side.tokens_per_hour)} tokens/hour, {side.seconds:.3g} s a step")

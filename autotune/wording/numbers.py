@@ -66,9 +66,9 @@ def figure(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
 
 
-def percent(share: float | None) -> str:
+def percent(share: float | None, digits: int = 0) -> str:
     """Formats a share of 0..1: ``45 %``; ``-`` for ``None``."""
-    return "-" if share is None else f"{100 * share:.0f} %"
+    return "-" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def format_duration(seconds: float) -> str:

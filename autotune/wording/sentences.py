@@ -11,6 +11,7 @@ from autotune.wording.numbers import (
     counted,
     faster_word,
     format_size,
+    percent,
     rate,
     ratio_words,
     signed_percent,
@@ -140,7 +141,7 @@ def memory_words(row: RecommendationRow) -> str:
     peaks = [("host", row.host_peak), ("GPU", row.device_peak)]
     known = [f"{name} peak {format_size(value)}" for name, value in peaks if value is not None]
     if row.headroom is not None:
-        known.append(f"{row.headroom:.0%} headroom")
+        known.append(f"{percent(row.headroom)} headroom")
     return ", ".join(known) or "not measured"
 
 

@@ -75,12 +75,10 @@ def clean_line(line: str) -> str:
 
 
 def _harmless(character: str) -> str:
-    if character in _BIDIRECTIONAL:
-        return ""
     category = unicodedata.category(character)
     if category == "Cs":
         return "\ufffd"
-    return "" if category == "Cc" else character
+    return "" if category == "Cc" or character in _BIDIRECTIONAL else character
 
 
 def knob_value(value: KnobValue | None, name: str = "") -> str:

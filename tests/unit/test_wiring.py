@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from autotune import wiring
 from autotune.domain import Budget
-from autotune.domain.differences import spec_differences
+from autotune.domain.differences import differing
 from autotune.errors import StudyDiffersError, UsageError
 from autotune.frameworks import framework_named
 from autotune.ports import Assignment
@@ -75,8 +75,8 @@ def test_a_study_goes_on_with_its_own_sampler_unless_one_is_named() -> None:
 def test_differences_name_the_place() -> None:
     spec = f.study_spec()
     changed = replace(spec, baseline=spec.baseline.with_(micro_batch_size=8), memory_limit=None)
-    assert spec_differences(spec, spec) == []
-    found = spec_differences(spec, changed)
+    assert differing(spec.identity(), spec.identity()) == []
+    found = differing(spec.identity(), changed.identity())
     assert "baseline.micro_batch_size: 2 -> 8" in found
     assert any(line.startswith("memory_limit:") for line in found)
 
@@ -91,7 +91,7 @@ def test_where_the_prompts_lie_and_what_the_config_looks_like_make_no_other_stud
 
 def test_an_edited_reward_file_is_another_study_and_the_difference_says_so() -> None:
     before, after = (f.study_spec(workload=f.workload(rewards=(f.reward(sha256=text),))) for text in ("a", "b"))
-    assert spec_differences(before, after) == ["workload.rewards[0].sha256: a -> b"]
+    assert differing(before.identity(), after.identity()) == ["workload.rewards[0].sha256: a -> b"]
 
 
 def test_a_hub_model_is_rendered_with_its_commit() -> None:

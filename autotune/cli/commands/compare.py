@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli import console
-from autotune.cli.options import HomeOption, JsonOption, find_study, find_trial, reading
+from autotune.cli.options import HomeOption, JsonOption, find_study, reading
 from autotune.cli.screens.tables import plain_table
 from autotune.cli.screens.text import fit
 from autotune.documents.study import configuration_json, plain
@@ -55,10 +55,8 @@ def compare(
     with reading(home) as (_, store):
         first, second = whole_number(a), whole_number(b)
         if first is not None and second is not None:
-            found = find_study(store, study)
-            record = read_study(store, found)
-            pair = [find_trial(record.trials, number, found) for number in (first, second)]
-            comparison = compare_trials(record, pair[0], pair[1])
+            record = read_study(store, find_study(store, study))
+            comparison = compare_trials(record, record.trial(first), record.trial(second))
         elif (first, second) != (None, None):
             raise UsageError(f"compare two trials by number or two studies by name, not {clean(a)!r} with {clean(b)!r}")
         else:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli import console, exit_codes
 from autotune.cli.commands.space import GenerationsOption, NodesOption, framework_word, space_for
-from autotune.cli.commands.start_options import FrameworkOption, SizedOptions
+from autotune.cli.commands.start_options import FrameworkOption, PriceOption, SizedOptions, UpdatesOption
 from autotune.cli.option_groups import takes
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.errors import UsageError
-from autotune.settings import Settings
 from search_spaces.errors import SpaceError
 
 if TYPE_CHECKING:
+    from autotune.forecast.answer import Plan
     from autotune.forecast.question import PlanRequest, Question
-
-
-class Format(StrEnum):
-    """How a plan is printed."""
-
-    TABLE = "table"
-    JSON = "json"
+    from autotune.recommendation.whole_run import WholeRun
 
 
 @dataclass(frozen=True)
@@ -59,7 +52,8 @@ class PlanOptions(SizedOptions):
         int | None, typer.Option(min=1, max=65536, help="Train adapters of this rank, not all weights.")
     ] = None
     need: Annotated[bool, typer.Option("--need", help="The fewest GPUs of each kind that would do.")] = False
-    form: Annotated[Format, typer.Option("--format", help="For people or for programs.")] = Format.TABLE
+    updates: UpdatesOption = None
+    price: PriceOption = None
     as_json: JsonOption = False
     home: HomeOption = None
 
@@ -77,17 +71,19 @@ def plan(options: PlanOptions) -> None:
     Examples:
       autotune plan --model ./Qwen2.5-1.5B --gpu l20 --gpus 4
       autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --max-completion-length 2048
+      autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --updates 2000 --price 2.50
       autotune plan --model ./Qwen2.5-32B --need
       autotune plan --config grpo.yaml --gpu h100 --gpus 8
       autotune plan --config run.sh --framework verl --model Qwen2.5-7B/config.json --gpu a100 --gpus 8
       autotune plan --model ./Qwen2.5-7B --gpu mine --gpu-memory 64 --gpu-tflops 280 --gpu-bandwidth 1600
-      autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --format json | jq '.best[0].configuration'
+      autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --json | jq '.best[0].configuration'
     """
     framework = framework_word(options.framework)
     from autotune.forecast.model_file import model_at
     from autotune.forecast.question import PlanRequest
+    from autotune.recommendation.whole_run import check_asked
 
-    as_json = options.as_json or options.form is Format.JSON
+    check_asked(options.updates, options.price)
     if options.config is None and options.model is None:
         raise UsageError("name a model with --model, or your own configuration with --config")
     if options.config is not None:
@@ -99,9 +95,9 @@ def plan(options: PlanOptions) -> None:
         sizes = options.rows_per_update, options.num_generations, *lengths, options.lora_rank
         request = PlanRequest(word, model_at(word), framework, *sizes)
         if options.need:
-            return _show_needs(request, as_json)
+            return _show_needs(request, options.as_json)
         question = _question(request, options)
-    return _show_plan(question, settings_for(options.home), as_json)
+    return _show_plan(question, options)
 
 
 def _refuse_beside_config(options: PlanOptions) -> None:
@@ -141,18 +137,31 @@ def _question(request: PlanRequest, options: PlanOptions) -> Question:
     return Question(request.load(machine, space[1]), machine, kind, *space)
 
 
-def _show_plan(question: Question, settings: Settings, as_json: bool) -> None:
+def _show_plan(question: Question, options: PlanOptions) -> None:
     from autotune.cli.screens.plan import plan_screen
     from autotune.forecast.documents import plan_json
     from autotune.forecast.with_models import planned
+    from autotune.recommendation.whole_run import whole_run_json, whole_run_words
 
-    found = planned(question, settings)
-    if as_json:
-        console.document(plan_json(found))
+    found = planned(question, settings_for(options.home))
+    run = None if options.updates is None else _whole_run(found, options.updates, options.price)
+    if options.as_json:
+        console.document({**plan_json(found), **({"whole_run": whole_run_json(run)} if run else {})})
     else:
-        console.show(plan_screen(found))
+        console.show(plan_screen(found, () if run is None else whole_run_words(run)))
     if not found.feasible:
         raise typer.Exit(exit_codes.NOTHING_FEASIBLE)
+
+
+def _whole_run(plan: Plan, updates: int, price: float | None) -> WholeRun:
+    """Estimates a run with the fastest configuration, instead of with the defaults or the user's own if those fit."""
+    from autotune.forecast.answer import LIKELY
+    from autotune.recommendation.whole_run import WholeRun, hours_of
+
+    each, gpus = plan.load.rows_per_update * plan.load.mean_completion, plan.machine.total
+    before = hours_of(updates * each, plan.baseline) if plan.baseline.fits >= LIKELY else None
+    after = hours_of(updates * each, (plan.faster or (plan.baseline,))[0])
+    return WholeRun(updates, each, gpus, gpus, before, after, None, None, price)
 
 
 def _show_needs(request: PlanRequest, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.cli import console
+from autotune.cli.commands.start_options import PriceOption, UpdatesOption
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument
 from autotune.cli.screens.live import failure_words
 from autotune.cli.screens.shell_words import short_path
@@ -153,12 +154,6 @@ def trials(
         console.say(columns.legend())
 
 
-UpdatesOption = Annotated[
-    int | None, typer.Option(min=1, help="Also the hours of your whole run of N updates.", metavar="N")
-]
-PriceOption = Annotated[
-    float | None, typer.Option(help="With --updates: also its money, at so much for a GPU-hour.", metavar="PRICE")
-]
 WhyOption = Annotated[bool, typer.Option("--why", help="All of it: each knob, what was ruled out, every note.")]
 KeepOption = Annotated[
     list[str] | None,

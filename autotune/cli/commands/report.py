@@ -11,6 +11,7 @@ from urllib.parse import quote
 import typer
 
 from autotune.cli import console
+from autotune.cli.commands.start_options import PriceOption, UpdatesOption
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
 from autotune.documents.study import trial_json
 from autotune.errors import UsageError
@@ -33,6 +34,8 @@ def report_command(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="Where to; - prints it.")
     ] = STANDARD_OUTPUT,
+    updates: UpdatesOption = None,
+    price: PriceOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -45,39 +48,51 @@ def report_command(
     \b
     Examples:
       autotune report -o report.html
-      autotune report -o report.md
+      autotune report -o report.md --updates 2000 --price 2.50
       autotune report my-study -o - | less
       autotune report --json | jq '.why.ruled_out'
     """
+    from autotune.recommendation.whole_run import check_asked, whole_run, whole_run_json, whole_run_words
+
+    check_asked(updates, price)
+    target = None if output == STANDARD_OUTPUT else Path(os.path.expanduser(output))
+    if as_json and target is not None:
+        raise UsageError("--json prints one document; it cannot be used with --output")
+    if target is not None and target.is_dir():
+        raise UsageError(f"{target} is a folder; name a file, such as {target / 'report.md'}")
+    is_page = target is not None and target.suffix.lower() in PAGES
+    picture = None if target is None or is_page else target.with_suffix(".svg")
+    _refuse_to_overwrite([p for p in (target, picture) if p is not None], force=force)
+    read, exports = _read(study, home)
+    run = None if updates is None else whole_run(read.study.spec, read.trials, read.recommendation, updates, price)
+    if as_json:
+        trials = [trial_json(trial, read.study.spec.baseline) for trial in read.trials]
+        document = {**answer_document(read), "why": why_json(_reasons(read)), "trials": trials}
+        console.document(document | ({"whole_run": whole_run_json(run)} if updates else {}))
+        return
+    words = () if run is None else whole_run_words(run)
+    if target is not None and is_page:
+        from api.dashboard.report_page import report_page
+
+        _write({target: report_page(read, exports, words)})
+        return
+    _write_text(read, exports, words, target)
+
+
+def _write_text(read: StudyReading, exports: Sequence[Exported | str], run: Sequence[str], target: Path | None) -> None:
+    """Writes the Markdown and its plot, or prints it."""
     from autotune.charts.chart import file_of
     from autotune.charts.history import history
     from autotune.report import report
 
-    if as_json:
-        if output != STANDARD_OUTPUT:
-            raise UsageError("--json prints one document; it cannot be used with --output")
-        read = _read(study, home)[0]
-        trials = [trial_json(trial, read.study.spec.baseline) for trial in read.trials]
-        console.document({**answer_document(read), "why": why_json(_reasons(read)), "trials": trials})
-        return
-    target = None if output == STANDARD_OUTPUT else Path(os.path.expanduser(output))
-    if target is not None and target.is_dir():
-        raise UsageError(f"{target} is a folder; name a file, such as {target / 'report.md'}")
-    if target is not None and target.suffix.lower() in PAGES:
-        _refuse_to_overwrite([target], force=force)
-        from api.dashboard.report_page import report_page
-
-        _write({target: report_page(*_read(study, home))})
-        return
     picture = None if target is None else target.with_suffix(".svg")
-    _refuse_to_overwrite([p for p in (target, picture) if p is not None], force=force)
-    found, exports = _read(study, home)
     plot = "" if picture is None else quote(picture.name)
-    text = report(found, legal=_legal(found), plot=plot, reasons=_reasons(found)) + _answers_file(exports)
+    text = report(read, legal=_legal(read), plot=plot, reasons=_reasons(read))
+    text += "".join(f"\nYour run: {sentence}.\n" for sentence in run) + _answers_file(exports)
     if target is None or picture is None:
         console.line(text.removesuffix("\n"))
         return
-    _write({target: text, picture: file_of(history(found.trials, found.study.spec))})
+    _write({target: text, picture: file_of(history(read.trials, read.study.spec))})
 
 
 def _write(texts: Mapping[Path, str]) -> None:

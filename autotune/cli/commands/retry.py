@@ -10,7 +10,7 @@ import typer
 from autotune.cli import console, exit_codes
 from autotune.cli.commands.compare import comparison_screen
 from autotune.cli.commands.start_options import AllowBusyOption, AsJsonOption, NoLiveOption
-from autotune.cli.options import HomeOption, StudyArgument, TrialArgument, find_study, find_trial, reading
+from autotune.cli.options import HomeOption, StudyArgument, TrialArgument, find_study, reading
 from autotune.cli.screens.live import begin
 from autotune.cli.screens.observer import choose_mode, observing
 from autotune.cli.screens.quantities import parse_duration
@@ -54,7 +54,7 @@ def retry(
 
     with stopping(console.say) as stop, reading(home, stop) as (settings, store):
         found = find_study(store, study)
-        asked = find_trial(store.trials(found.id), number, found)
+        asked = read_study(store, found).trial(number)
         if not asked.state.is_finished:
             state = asked.state.value.lower()
             raise UsageError(f"trial {number} is {state}; only a finished trial can be run again")

@@ -68,7 +68,7 @@ def serve(
 
 
 def _serve(settings: Settings, address: Address) -> None:
-    from api.guard.access import is_loopback
+    from api.listening import is_loopback
     from api.serving import Serving
 
     with ending_quietly():

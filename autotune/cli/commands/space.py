@@ -162,7 +162,7 @@ def _check_space(name: str | None, question: SpaceQuestion, as_json: bool) -> bo
     for violation in own:
         console.line(f"as given, {violation.rule}: {clean(violation.sentence)}")
     for rule, count in explanation.removed.items():
-        console.line(f"{rule} removes {count} of {explanation.combinations}:")
+        console.line(f"{rule} removes {count:,} of {explanation.combinations:,}:")
         console.line(f"  {clean(explanation.examples[rule].sentence)}")
     for text in counted(name, space, explanation, question.resources, left_out):
         console.line(text)

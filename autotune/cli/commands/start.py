@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import RenderableType
 
 from autotune.cli import console, exit_codes
 from autotune.cli.commands.start_options import StartOptions
@@ -30,6 +29,7 @@ from autotune.domain import Budget, Study
 from autotune.errors import MachineError, UsageError
 from autotune.ports import Observer, Store
 from autotune.recommendation.reading import StudyReading, read_study
+from autotune.running.launch import let_through
 from autotune.settings import Settings
 from autotune.statistics.retries import decided
 from trainer.child.contract import write_atomic
@@ -76,19 +76,29 @@ def start(options: StartOptions) -> None:
     with _places(options, say) as spread:
         limits = replace(limits, at_once=(options.at_once or 1) if spread is None else len(spread.places))
         request = request_of(options, Path.cwd(), limits.at_once)
+        let_through(request.variables)
         here = limits if spread is None else replace(limits, at_once=1)
         with leaving(notice):
             check_store(settings)
-            prepared = prepare(request, settings, say, bundled_model(), here)
-        lanes_of(prepared.spec, here.at_once)
-        if options.dry_run:
-            console.show(_plan(prepared, limits, 0.0))
-            return
-        with _page(settings, say, serve=not options.no_serve, port=options.port) as page:
+        with _page(settings, say, serve=not (options.no_serve or options.dry_run), port=options.port) as page:
+            with leaving(notice):
+                prepared = prepare(request, settings, say, bundled_model(), here)
+            lanes_of(prepared.spec, here.at_once)
+            if options.dry_run:
+                console.show(screens.plan_screen(prepared, limits, time.time()))
+                return
+            _refuse_nothing(prepared, anyway=options.anyway)
             ended = _run(settings, prepared, limits, options, notice, spread)
             if page is not None and ended < exit_codes.RUN_AGAIN:
                 page.linger()
     raise typer.Exit(ended)
+
+
+def _refuse_nothing(prepared: Prepared, *, anyway: bool) -> None:
+    """Raises ``UsageError`` if not even twice the budget holds a trial: other programs may slow a forecast."""
+    plan = prepared.plan
+    if plan is not None and not anyway and not plan.pace.trials(2.0 * plan.budget_s):
+        raise UsageError(f"{prepared.workload or 'the budget holds no trial'}; --anyway begins all the same")
 
 
 @contextmanager
@@ -136,7 +146,8 @@ def _run(
             console.say(f"study {study.spec.name} in {settings.home.root}" + (" (continued)" if found.existed else ""))
             if study.spec.sampler != prepared.spec.sampler:
                 console.say(f"it goes on with the sampler it began with: {study.spec.sampler}")
-            console.talk().print(_plan(prepared, limits, store.spent(study.id)[0]))
+            spent = store.spent(study.id)[0]
+            console.talk().print(screens.plan_screen(prepared, limits, time.time(), spent))
             say_busy()
         talk: Say = (lambda _: None) if silent else console.say
 
@@ -157,19 +168,6 @@ def _run(
         result = run(prepared, study)
         _end(settings, read_study(store, result.study), result, as_json=options.as_json)
         return exit_code(result, stop)
-
-
-def _plan(prepared: Prepared, limits: Budget, spent: float) -> RenderableType:
-    return screens.plan_screen(
-        prepared.spec,
-        limits,
-        legal=prepared.legal,
-        same_learning=prepared.same_learning,
-        scaling=prepared.scaling,
-        workload=prepared.workload,
-        now=time.time(),
-        spent_wall_s=spent,
-    )
 
 
 def _end(settings: Settings, read: StudyReading, result: StudyResult, *, as_json: bool) -> None:

@@ -91,6 +91,13 @@ CompletionOption = Annotated[
     int | None, typer.Option(min=2, max=10**7, help="Longest completion, in tokens.", metavar="N")
 ]
 
+UpdatesOption = Annotated[
+    int | None, typer.Option(min=1, help="Also the hours of your whole run of N updates.", metavar="N")
+]
+PriceOption = Annotated[
+    float | None, typer.Option(help="With --updates: also its money, at so much for a GPU-hour.", metavar="PRICE")
+]
+
 
 @dataclass(frozen=True)
 class ConfigOptions:
@@ -122,7 +129,7 @@ NoLiveOption = Annotated[bool, typer.Option("--no-live", help="Plain lines inste
 
 
 @dataclass(frozen=True)
-class StartOptions:
+class StartOptions(SizedOptions):
     """All of ``autotune start``."""
 
     budget: Annotated[
@@ -136,8 +143,6 @@ class StartOptions:
     ] = None
     gpu_hours: Annotated[float | None, typer.Option(help="GPUs held times hours, for all of it.", metavar="H")] = None
     framework: StartFrameworkOption = None
-    accelerate: AccelerateOption = None
-    openr1: OpenR1Option = None
     published: Annotated[
         str | None,
         typer.Option(
@@ -146,8 +151,6 @@ class StartOptions:
             metavar="NAME",
         ),
     ] = None
-    config: ConfigOption = None
-    server: ServerOption = None
     model: Annotated[
         str | None, typer.Option(help="Model folder or hub id; the bundled model if none is named.", metavar="MODEL")
     ] = None
@@ -162,10 +165,6 @@ class StartOptions:
     reward: RewardOption = None
     task: TaskOption = None
     env: EnvOption = None
-    rows_per_update: RowsOption = None
-    max_prompt_length: PromptOption = None
-    max_completion_length: CompletionOption = None
-    baseline: SetOption = None
     space: Annotated[str | None, typer.Option(help="Search space: a preset or a YAML file.", metavar="SPACE")] = None
     seed: Annotated[int, typer.Option(help="Seed of the sampler and of the order of prompts.", metavar="N")] = 0
     memory_limit: Annotated[
@@ -177,7 +176,6 @@ class StartOptions:
         ),
     ] = None
     gpus: GpusOption = None
-    rollout_gpus: RolloutGpusOption = None
     ranks: Annotated[
         int | None, typer.Option(help="Training processes on a CPU, which share its cores; 1 if left out.", metavar="N")
     ] = None
@@ -186,6 +184,7 @@ class StartOptions:
     ] = 1
     name: Annotated[str | None, typer.Option(help="Name of the study.", metavar="NAME")] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False
+    anyway: Annotated[bool, typer.Option("--anyway", help="Begin though the budget seems to hold no trial.")] = False
     allow_busy: AllowBusyOption = False
     cold: Annotated[
         bool,

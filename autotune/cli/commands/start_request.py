@@ -6,10 +6,8 @@ import math
 import os
 import select
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from autotune.cli.commands.start_options import ConfigOptions, StartOptions
@@ -55,19 +53,13 @@ def request_of(options: StartOptions, folder: Path, at_once: int = 1) -> Request
     if options.name is not None and (options.name.startswith("-") or not options.name.isprintable()):
         raise UsageError(f"--name {clean(options.name)}: expected one line of text, begun with no dash")
     framework = framework_named(framework_asked(options.framework, options.published))
-    served = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
-    asked = config_request(
-        options.config,
+    return paper_request(
+        options,
         framework.name,
-        (options.accelerate, options.server),
-        {**served, **knobs_of(options.baseline or ())},
         model="" if options.model is None else model_named(options.model, folder),
         task="" if options.task is None else task_named(options.task),
         data="" if options.data is None else data_named(options.data, folder),
         rewards=rewards_named(options.reward or (), folder),
-        rows_per_update=options.rows_per_update,
-        max_prompt_length=options.max_prompt_length,
-        max_completion_length=options.max_completion_length,
         checkout=checkout_asked(options.openr1, folder, framework),
         variables=tuple(options.env or ()),
         published=options.published or "",
@@ -81,40 +73,28 @@ def request_of(options: StartOptions, folder: Path, at_once: int = 1) -> Request
         ranks=options.ranks,
         nodes=options.nodes,
         folder=str(folder),
+        python=interpreter_asked(options.python, framework),
+        **options.sizes,
     )
-    return replace(asked, python=interpreter_asked(options.python, framework))
 
 
 def paper_request(options: ConfigOptions, framework: str, **more: Any) -> Request:
-    """Returns the request about a configuration on paper. Raises ``UsageError`` as ``request_of``."""
-    named = framework_named(framework)
+    """Returns the request about a configuration, which starts no study; ``more`` are further fields. Raises
+    ``UsageError`` as ``request_of``."""
+    named, more = framework_named(framework), {"folder": str(Path.cwd()), **more}
+    config, accelerate, server = options.config, options.accelerate, options.server
     served = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
-    checkout = checkout_asked(options.openr1, Path.cwd(), named) if options.openr1 is not None else ""
-    knobs = {**served, **knobs_of(options.settings or ())}
-    files = options.accelerate, options.server
-    return config_request(options.config, named.name, files, knobs, checkout=checkout, **more)
-
-
-def config_request(
-    config: Path | None,
-    framework: str,
-    files: tuple[Path | None, Path | None] = (None, None),
-    knobs: Mapping[str, KnobValue] = MappingProxyType({}),
-    **more: Any,
-) -> Request:
-    """Returns a request about a configuration, which starts no study; ``files`` are those of ``--accelerate`` and
-    ``--server``, ``more`` further fields."""
-    named, (accelerate, server) = framework_named(framework), files
+    checkout = "" if options.openr1 is None else checkout_asked(options.openr1, Path(more["folder"]), named)
     return Request(
         framework=named.name,
         config=None if config is None else config_text(config),
-        config_name="" if config is None else str(config),
+        config_name=str(config or ""),
         accelerate="" if accelerate is None else accelerate_text(accelerate, named, config),
-        accelerate_name="" if accelerate is None else str(accelerate),
+        accelerate_name=str(accelerate or ""),
         server="" if server is None else server_text(server, named, config),
-        server_name="" if server is None else str(server),
-        baseline=knobs,
-        **{"folder": str(Path.cwd()), **more},
+        server_name=str(server or ""),
+        baseline={**served, **knobs_of(options.settings or ())},
+        **{"checkout": checkout, **more},
     )
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli import console
-from autotune.cli.options import HomeOption, JsonOption, StudyArgument, TrialArgument, find_study, find_trial, reading
+from autotune.cli.options import HomeOption, JsonOption, StudyArgument, TrialArgument, find_study, reading
 from autotune.cli.runlog import follow, read_lines
 from autotune.cli.screens.trial import NUMERICS, trial_screen
 from autotune.cli.source import UrlOption, source_at
@@ -22,6 +22,7 @@ from autotune.insights.roofline import roof_of
 from autotune.insights.usage_words import usage_json
 from autotune.recommendation.annotations import annotate, annotations_json, annotations_of
 from autotune.recommendation.current import log_of, log_tail, paths_of
+from autotune.recommendation.reading import read_study
 from autotune.wording.text import clean
 
 POLL_S = 0.5
@@ -44,7 +45,7 @@ def show(
     with source_at(home, url) as source:
         read = source.read(study)
         found = read.study
-        trial = find_trial(read.trials, number, found)
+        trial = read.trial(number)
         more = source.trial(found, trial)
     roof = roof_of(found, read.fingerprint)
     if as_json:
@@ -85,7 +86,7 @@ def logs(
     """
     with reading(home) as (settings, store):
         found = find_study(store, study)
-        trial = find_trial(store.trials(found.id), number, found)
+        trial = read_study(store, found).trial(number)
         paths = paths_of(settings.home, found, trial, attempt)
         path = paths.server_log if server else log_of(settings.home, found, trial, attempt)
         if server and not path.exists():

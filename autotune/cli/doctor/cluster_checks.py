@@ -14,7 +14,7 @@ from autotune.frameworks.environments import Environment
 from autotune.machine import hardware, other_load
 from autotune.machine.other_load import CpuLoad
 from autotune.specification.interpreter import probe
-from autotune.wording.numbers import format_size
+from autotune.wording.numbers import format_size, percent
 
 CLOCK_S = 1.0
 """By which clocks may differ."""
@@ -94,7 +94,7 @@ def _busy(each: NodeLook) -> list[str]:
     said = [f"{user}: trials on it are refused" for user in each.users]
     if each.load is not None and each.load.share > BUSY:
         who = ", ".join(f"{name} (process {pid})" for pid, name, _ in each.load.busiest)
-        said.append(f"{each.load.share:.0%} of its CPU is in use{f' by {who}' if who else ''}")
+        said.append(f"{percent(each.load.share)} of its CPU is in use{f' by {who}' if who else ''}")
     if each.memory and each.available is not None and each.available < LITTLE_MEMORY * each.memory:
         said.append(f"only {format_size(each.available)} of its {format_size(each.memory)} of memory are free")
     return said

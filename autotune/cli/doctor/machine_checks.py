@@ -14,7 +14,7 @@ from autotune.machine.nvml import Gpu
 from autotune.machine.other_load import CpuLoad
 from autotune.machine.surroundings import SHARED_MEMORY, Surroundings
 from autotune.settings import HOME_VARIABLE
-from autotune.wording.numbers import format_size
+from autotune.wording.numbers import format_size, percent
 
 GPU_IDLE = 1 << 30
 """Bytes in use above which a GPU counts as somebody's."""
@@ -65,12 +65,12 @@ def check_load(load: CpuLoad | None) -> Finding:
     """Checks the load of other programs: a cycle they disturb is discarded and repeated."""
     if load is None:
         return Finding("load", Verdict.OK, "the kernel does not tell what else runs")
-    text = f"{load.share:.0%} of the CPU is in use"
+    text = f"{percent(load.share)} of the CPU is in use"
     who = ", ".join(f"{name} (process {pid}, {cores:.1f} cores)" for pid, name, cores in load.busiest)
     if load.share <= BUSY:
         return Finding("load", Verdict.OK, text)
     by = f" by {who}" if who else ""
-    return Finding("load", Verdict.WARNING, f"{text}{by}; above {BUSY:.0%} cycles are repeated", "top -o %CPU")
+    return Finding("load", Verdict.WARNING, f"{text}{by}; above {percent(BUSY)} cycles are repeated", "top -o %CPU")
 
 
 def busy_note(load: CpuLoad | None) -> str | None:

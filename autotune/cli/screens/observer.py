@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 
 from rich.console import Console
@@ -64,59 +64,35 @@ def observing(mode: Mode, state: LiveState, now: Now = time.time) -> Iterator[Ob
     elif mode is Mode.JSON:
         yield Unfailing(JsonObserver(state, now))
     else:
-        yield QuietObserver()
+        yield Unfailing(None)
 
 
-class QuietObserver:
-    """Shows nothing."""
+class Unfailing(Observer):
+    """Passes everything on until the display fails once (a closed pipe, a full disk); else is silent."""
 
-    def event(self, event: Event) -> None:
-        """Ignores an event."""
-
-    def trial(self, trial: Trial) -> None:
-        """Ignores a trial."""
-
-    def phase(self, trial: Trial, phase: CurrentPhase) -> None:
-        """Ignores a phase."""
-
-    def tick(self, spent_wall_s: float, predicted_end_s: float | None) -> None:
-        """Ignores the time."""
-
-
-class Unfailing:
-    """Passes everything on until the display fails once (a closed pipe, a full disk); then is silent."""
-
-    def __init__(self, inner: Observer) -> None:
+    def __init__(self, inner: Observer | None) -> None:
         self._inner = inner
-        self._failed = False
 
     def event(self, event: Event) -> None:
-        self._try(lambda: self._inner.event(event))
+        self._try(lambda inner: inner.event(event))
 
     def trial(self, trial: Trial) -> None:
-        self._try(lambda: self._inner.trial(trial))
+        self._try(lambda inner: inner.trial(trial))
 
     def phase(self, trial: Trial, phase: CurrentPhase) -> None:
-        self._try(lambda: self._inner.phase(trial, phase))
+        self._try(lambda inner: inner.phase(trial, phase))
 
     def tick(self, spent_wall_s: float, predicted_end_s: float | None) -> None:
-        self._try(lambda: self._inner.tick(spent_wall_s, predicted_end_s))
+        self._try(lambda inner: inner.tick(spent_wall_s, predicted_end_s))
 
-    def _try(self, show: Callable[[], None]) -> None:
-        if self._failed:
-            return
+    def _try(self, show: Callable[[Observer], None]) -> None:
         try:
-            show()
+            if self._inner is not None:
+                show(self._inner)
         except Exception as error:
-            self._failed = True
-            self._complain(error)
-
-    @staticmethod
-    def _complain(error: Exception) -> None:
-        try:
-            console.say(f"the display stopped ({clean(error) or type(error).__name__}); the study goes on")
-        except (OSError, ValueError):
-            return  # stderr is gone too: nobody is left to tell.
+            self._inner = None
+            with suppress(OSError, ValueError):  # stderr may be gone too
+                console.say(f"the display stopped ({clean(error) or type(error).__name__}); the study goes on")
 
 
 class LiveObserver:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,15 +13,15 @@ from autotune.cli.screens.text import LabelGrid
 from autotune.domain import Configuration
 from autotune.domain.differences import chosen_differences
 from autotune.forecast.answer import LIKELY, Load, Need, Needs, Plan, Predicted
-from autotune.wording.numbers import format_duration, format_size, rate
+from autotune.wording.numbers import format_duration, format_size, percent, rate
 from autotune.wording.text import SHORT_NAMES, change_words, clean
 
 MOST_PARTS = 8
 HEAD = "PREDICTED from the model's configuration alone; nothing was run."
 
 
-def plan_screen(plan: Plan) -> RenderableType:
-    """Shows the load, the best few, and the first of them in full."""
+def plan_screen(plan: Plan, run: Sequence[str] = ()) -> RenderableType:
+    """Shows the load, the best few, and the first of them in full; ``run`` is on the user's whole run."""
     grid = LabelGrid()
     grid.add("", HEAD, "bold")
     _add_load(grid, plan.load)
@@ -35,7 +35,7 @@ def plan_screen(plan: Plan) -> RenderableType:
     first, faster = plan.best[0], plan.faster
     details = LabelGrid()
     if plan.config:
-        verdict = f"{'fits' if plan.feasible else 'is not likely to fit'}, with {plan.baseline.fits:.0%}"
+        verdict = f"{'fits' if plan.feasible else 'is not likely to fit'}, with {percent(plan.baseline.fits)}"
         details.add("result", f"{clean(plan.config)} {verdict}", "bold green" if plan.feasible else "bold red")
         _add_predicted(details, plan.baseline)
         details.gap()
@@ -44,10 +44,10 @@ def plan_screen(plan: Plan) -> RenderableType:
         details.add("also", said if faster else "nothing that was looked at is predicted to be faster", "bold")
     elif not plan.feasible:
         alike = " with the same numerics" if plan.permitted and plan.permitted.fits >= LIKELY else ""
-        said = f"Nothing{alike} is likely to fit; the closest is shown, which does with {first.fits:.0%}. See --need."
+        said = f"Nothing{alike} is likely to fit; the closest is shown, with {percent(first.fits)}. See --need."
         details.add("result", said, "bold red")
     elif not plan.fitting:
-        details.add("result", f"Nothing is sure to fit; the closest does with {first.fits:.0%}.", "bold yellow")
+        details.add("result", f"Nothing is sure to fit; the closest does with {percent(first.fits)}.", "bold yellow")
     for found in faster[:1]:
         _add_changes(details, found, plan)
         _add_predicted(details, found)
@@ -57,6 +57,8 @@ def plan_screen(plan: Plan) -> RenderableType:
         _add_changes(details, plan.permitted, plan)
         _add_predicted(details, plan.permitted)
     details.gap()
+    for sentence in run:
+        details.add("your run", f"{sentence} (predicted)")
     details.add("next", "autotune start measures; a plan only says where to begin", "bold")
     return Group(grid.table, Text(), _table(plan), Text(), details.table)
 
@@ -141,7 +143,7 @@ def _cells(place: str, row: Predicted, words: str) -> list[Text]:
         rate(row.tokens_per_hour),
         f"{rate(row.low)} to {rate(row.high)}",
         format_size(row.peak),
-        f"{row.fits:.0%}",
+        percent(row.fits),
         words,
     )
     return [Text(cell) for cell in cells]
@@ -166,12 +168,12 @@ def _add_predicted(grid: LabelGrid, row: Predicted) -> None:
     )
     total = sum(row.phases.values())
     shown = {name: seconds / total for name, seconds in row.phases.items() if seconds > total / 200}
-    parts = ", ".join(f"{name} {share:.0%}" for name, share in shown.items())
+    parts = ", ".join(f"{name} {percent(share)}" for name, share in shown.items())
     grid.add("time", f"{format_duration(row.cycle_s)} a cycle: {parts}")
     grid.add(
         "memory",
         f"peak {format_size(row.peak)} {row.when} (95 % {format_size(row.peak_low)} to "
-        f"{format_size(row.peak_high)}) of {format_size(row.capacity)}; fits with probability {row.fits:.0%}",
+        f"{format_size(row.peak_high)}) of {format_size(row.capacity)}; fits with probability {percent(row.fits)}",
     )
     grid.add("", f"{_parts(row.parts)}; host memory of a node {format_size(row.host)}")
     grid.add("bound by", row.limit())

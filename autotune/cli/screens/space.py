@@ -44,7 +44,7 @@ def _class(name: str, values: Sequence[KnobValue]) -> str:
 
 def _reach(name: str, framework: str) -> str:
     setting = KNOBS[name].frameworks.get(framework)
-    return "-" if setting is None else setting.reach.value
+    return "-" if setting is None else setting.reach.value.replace("seam", "a launcher")
 
 
 def counted(
@@ -58,8 +58,8 @@ def counted(
     machine += f" on each of {resources.nodes} nodes" if resources.nodes > 1 else ""
     about = "" if explanation.exact else "about "
     lines = [
-        f"{clean(name)}: {len(space.values)} knobs searched, {len(space.fixed)} fixed, {space.size} combinations",
-        f"{machine}: {about}{explanation.combinations} that differ, {about}{explanation.legal} legal",
+        f"{clean(name)}: {len(space.values)} knobs searched, {len(space.fixed)} fixed, {space.size:,} combinations",
+        f"{machine}: {about}{explanation.combinations:,} that differ, {about}{explanation.legal:,} legal",
         *filter(None, [left_out]),
     ]
     if not explanation.legal and explanation.removed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -16,7 +17,7 @@ from autotune.insights.why import RowReasons, Why, knob_lines, range_words, rule
 from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence
 from autotune.study.budget import GRACE_S
-from autotune.wording.numbers import format_duration, format_size, rate
+from autotune.wording.numbers import format_duration, format_size, percent, rate
 from autotune.wording.sentences import (
     UNITS,
     baseline_words,
@@ -33,41 +34,26 @@ from autotune.wording.sentences import (
 )
 from autotune.wording.text import changes, clean, in_order, knob_value, short_name
 
+if TYPE_CHECKING:
+    from autotune.specification.prepare import Prepared
+
 SUGGESTIONS = 3
 TEXT_WIDTH = 80 - LABEL_WIDTH
 
 
-def plan_screen(
-    spec: StudySpec,
-    budget: Budget,
-    *,
-    legal: int,
-    same_learning: int,
-    now: float,
-    spent_wall_s: float = 0.0,
-    scaling: Sequence[str] = (),
-    workload: str = "",
-) -> RenderableType:
+def plan_screen(prepared: Prepared, budget: Budget, now: float, spent_wall_s: float = 0.0) -> RenderableType:
     """Draws the plan: model, whole baseline, combinations, measurements, end.
 
     ``budget`` is the whole study's, of which ``spent_wall_s`` seconds are used; ``now`` is UTC seconds.
-    ``same_learning`` counts combinations that change neither rounding nor learning. ``scaling`` is of a published
-    baseline, ``workload`` the size chosen for the budget, and why.
     """
-    grid = LabelGrid()
-    lines = {
-        "model": _model(spec),
-        "baseline": _baseline(spec),
-        "space": f"{legal:,} legal combinations; {same_learning:,} of them only change speed and memory",
-        "measured": _measured(spec.protocol, spec),
-        "stops": _stops(budget, now, spent_wall_s),
-    }
-    for label, text in lines.items():
-        grid.add(label, text)
-    for place, sentence in enumerate(scaling):
-        grid.add("" if place else "published", sentence)
-    if workload:
-        grid.add("workload", workload)
+    grid, spec, same = LabelGrid(), prepared.spec, prepared.same_learning
+    grid.add("model", _model(spec))
+    grid.add("baseline", _baseline(spec))
+    grid.add("space", f"{prepared.legal:,} legal combinations; {same:,} of them only change speed and memory")
+    grid.add("measured", _measured(spec.protocol, spec))
+    grid.add("stops", _stops(budget, now, spent_wall_s))
+    grid.block("published", prepared.scaling)
+    grid.block("workload", filter(None, [prepared.workload]))
     return grid.table
 
 
@@ -129,8 +115,7 @@ def end_screen(
             grid.add("also", row.title if whole else _cut(f"{row.title}{gained}", 2))
             if whole:
                 _add_row(grid, row, reading, whole=True)
-        for place, sentence in enumerate(run):
-            grid.add("" if place else "your run", sentence if whole else _cut(sentence))
+        grid.block("your run", (sentence if whole else _cut(sentence) for sentence in run))
     for note in notes[: None if whole else 1]:
         more = "" if whole or len(notes) == 1 else f" (+{len(notes) - 1}: --why)"
         grid.add("doubt", (note if whole else _cut(note, 2)) + more)
@@ -161,10 +146,10 @@ def _add_row(grid: LabelGrid, row: RecommendationRow, reading: StudyReading, *, 
     roof = roof_of(reading.study, reading.fingerprint)
     share = None if roof is None or trial is None else roof.share(trial)
     if share is not None:
-        grid.add("speed", f"{share:.1%} of the hardware's limit; published runs of this class reach 35 to 40 %")
+        grid.add("speed", f"{percent(share, 1)} of the hardware's limit; published runs of this class reach 35 to 40 %")
     _add_changes(grid, row, reading, None if whole else 7)
     worth = sorted(row.phase_shares.items(), key=lambda item: -item[1])[:5]
-    grid.add("time", ", ".join(f"{clean(n)} {share:.0%}" for n, share in worth if share >= SMALLEST_SHARE) or "-")
+    grid.add("time", ", ".join(f"{clean(n)} {percent(share)}" for n, share in worth if share >= SMALLEST_SHARE) or "-")
     grid.add("memory", memory_words(row))
     if whole:
         grid.add("lengths", lengths_words(row))
@@ -220,18 +205,15 @@ def why_screen(why: Why) -> RenderableType:
         if len(why.rows) > 1:
             grid.add("why", row.title, "bold")
         _add_reasons(grid, row)
-    for place, words in enumerate(why.began):
-        grid.add("" if place else "began with", words)
+    grid.block("began with", why.began)
     _add_ruled(grid, why)
     return grid.table
 
 
 def _add_reasons(grid: LabelGrid, row: RowReasons) -> None:
-    for place, limit in enumerate(row.limits[1:]):
-        grid.add("" if place else "no further", limit)
+    grid.block("no further", row.limits[1:])
     lines = knob_lines(row)
-    for place, line in enumerate(lines[:MOST_LINES]):
-        grid.add("" if place else "each knob", line)
+    grid.block("each knob", lines[:MOST_LINES])
     if len(lines) > MOST_LINES:
         grid.add("", f"{len(lines) - MOST_LINES} more in --json")
 
@@ -243,8 +225,7 @@ def _add_ruled(grid: LabelGrid, why: Why) -> None:
         grid.add("space", space)
         return
     grid.add("ruled out", f"{space}; what ruled out others, with overlaps:")
-    for ruled in why.ruled_out[:MOST_RULED]:
-        grid.add("", ruled_words(ruled))
+    grid.block("", map(ruled_words, why.ruled_out[:MOST_RULED]))
     more = len(why.ruled_out) - MOST_RULED
     if more > 0:
         grid.add("", f"{more} more in --json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rich.cells import cell_len, set_cell_size
 from rich.table import Table
@@ -43,6 +43,11 @@ class LabelGrid:
     def add(self, label: str, text: str | Text, style: str = "") -> None:
         """Adds a row; plain text is cleaned, ``Text`` must be clean."""
         self.table.add_row(label, Text(clean(text), style) if isinstance(text, str) else text)
+
+    def block(self, label: str, texts: Iterable[str | Text], style: str = "") -> None:
+        """Adds a row for each text; the first has the label."""
+        for place, text in enumerate(texts):
+            self.add("" if place else label, text, style)
 
     def gap(self) -> None:
         """Adds an empty line."""

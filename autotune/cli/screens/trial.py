@@ -23,7 +23,7 @@ from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND as USAGE_LEGEND
 from autotune.insights.usage_words import energy_words, speed_sentence, usage_of
 from autotune.statistics.lengths import spread_words
-from autotune.wording.numbers import counted, format_duration, format_size, known_size, rate
+from autotune.wording.numbers import counted, format_duration, format_size, known_size, percent, rate
 from autotune.wording.text import clean, in_order, knob_value
 from search_spaces import legality
 from search_spaces.batch import serving_gpus, training_gpus
@@ -166,13 +166,12 @@ def cycles_table(cycles: Sequence[CycleRecord]) -> Table:
     table.add_column(Text("phases", "dim"), no_wrap=True, min_width=BAR_WIDTH)
     table.add_column(Text("guard", "dim"), no_wrap=True, overflow="ellipsis")
     for cycle in cycles:
-        useful = "-" if cycle.useful_share is None else f"{cycle.useful_share:.0%}"
         table.add_row(
             f"{cycle.index}/r{cycle.rank}" if ranks else str(cycle.index),
             cycle.cycle_kind.value,
             f"{cycle.seconds:.1f} s",
             rate(cycle_rate(cycle)),
-            useful,
+            percent(cycle.useful_share),
             stacked(cycle.phases, BAR_WIDTH),
             Text(guard_words(cycle), "yellow" if cycle.noisy or not cycle.accepted else "dim"),
             style="" if cycle.accepted else "dim",
@@ -188,7 +187,7 @@ def guard_words(cycle: CycleRecord) -> str:
     if share is None or not Protocol().objects(share):  # compiled, or much slower than the next
         why = "not warm yet"
     else:
-        why = f"others {share:.0%}" if share >= 0.1 else f"others {share:.1%}"
+        why = f"others {percent(share)}" if share >= 0.1 else f"others {percent(share, 1)}"
     return f"{'~' if cycle.accepted else '✗'} {why}"
 
 
@@ -200,7 +199,7 @@ def _add_figures(grid: LabelGrid, trial: Trial) -> None:
         lengths = [n for c in cycles for n in c.lengths]
         if lengths:
             clipped = [c.clipped_share for c in cycles if c.clipped_share is not None]
-            cut = f", {statistics.fmean(clipped):.0%} clipped" if clipped else ""
+            cut = f", {percent(statistics.fmean(clipped))} clipped" if clipped else ""
             text = f"{spread_words(lengths)}, longest {max(lengths)} tokens{cut}"
             grid.add("lengths", f"{kind.value}: {text}")
     natural = [c for c in own if c.cycle_kind is CycleKind.NATURAL]
@@ -208,7 +207,7 @@ def _add_figures(grid: LabelGrid, trial: Trial) -> None:
         grid.add("limits", limits)
     stale, rows = sum(c.stale_rows for c in own), sum(c.rows for c in own)
     if stale:
-        grid.add("dropped", f"{stale / (stale + rows):.0%} of completions as stale; they count in no figure")
+        grid.add("dropped", f"{percent(stale / (stale + rows))} of completions as stale; they count in no figure")
     if words := engine_words(trial.cycles):
         grid.add("engine", words)
     rewards = [c.reward_mean for c in natural if c.reward_mean is not None]
@@ -223,9 +222,10 @@ def limit_words(lengths: Sequence[int]) -> str:
     """Returns ``max_completion_length 512 would cut 10% of rows and save 31% of tokens, 768 5% and 12%; ...``."""
     found = lower_limits(lengths)
     parts = [
-        f"{n.tokens} would cut {n.rows_cut:.0%} of rows and save {n.tokens_saved:.0%} of tokens" for n in found[:1]
+        f"{n.tokens} would cut {percent(n.rows_cut)} of rows and save {percent(n.tokens_saved)} of tokens"
+        for n in found[:1]
     ]
-    parts += [f"{one.tokens} {one.rows_cut:.0%} and {one.tokens_saved:.0%}" for one in found[1:]]
+    parts += [f"{one.tokens} {percent(one.rows_cut)} and {percent(one.tokens_saved)}" for one in found[1:]]
     tried = "another algorithm, which a study of its own tries (`start --max-completion-length`)"
     return f"max_completion_length {', '.join(parts)}; by {len(lengths)} rows; {tried}" if parts else ""
 
@@ -238,7 +238,7 @@ def engine_words(cycles: Sequence[CycleRecord]) -> str:
     parts = [f"took {format_size(max(held))}"] if held else []
     if usage:
         preemptions = sum(c.preemptions or 0 for c in cycles)
-        parts.append(f"cache {max(usage):.0%} full at most, {counted(preemptions, 'preemption')}")
+        parts.append(f"cache {percent(max(usage))} full at most, {counted(preemptions, 'preemption')}")
     if mismatch:
         parts.append(f"log-prob mismatch {max(mismatch):.4f}")
     return "; ".join(parts)

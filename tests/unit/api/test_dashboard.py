@@ -282,7 +282,7 @@ def test_other_pairs_nobody_tried_are_predicted_and_say_so() -> None:
             assert cell.short.endswith("%")
             assert f"probability {cell.short}" in cell.words
     chart = feasibility_map(trials, PAIR, untried_pairs.space_of(roomy), predict_pairs(roomy, trials, PAIR))
-    assert chart.drawing.count("? 100%") == 7, "the picture itself says how sure"
+    assert chart.drawing.count("? 100 %") == 7, "the picture itself says how sure"
     assert any("predicted to fit" in mark.words for mark in chart.legend)
     assert "fit, best" in str(chart.rows), "what was measured stays what it was"
 

@@ -156,8 +156,8 @@ def test_who_does_not_read_is_disconnected_and_nothing_crashes(
     store.close()
     assert own.crashes == []
     tally = own.app._app.state.tally  # type: ignore[attr-defined]
-    wait_for(lambda: tally.readers_cut_off, "the count of who was cut off")
-    assert tally.readers_cut_off == 1, "and who watches the server is told"
+    wait_for(lambda: tally["cut off"], "the count of who was cut off")
+    assert tally["cut off"] == 1, "and who watches the server is told"
     line.close()
     served.close()
     own.cache.close()

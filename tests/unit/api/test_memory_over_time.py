@@ -133,7 +133,7 @@ def test_a_study_whose_name_is_a_path_stays_in_its_folder(reader: Reader, settin
 def test_the_page_draws_it_with_its_words_and_names_the_file(reader: Reader, file: Path) -> None:
     page = reader.page(PAGE)
     assert page.count(DRAWN) == 1
-    assert "The process tree held most after 4.0 s, in update of cycle 0: 3.00 GiB, 38% of the limit." in page
+    assert "The process tree held most after 4.0 s, in update of cycle 0: 3.00 GiB, 38 % of the limit." in page
     assert page.count('class="chart ') == page.count('class="data"'), "every chart is a table too"
     assert str(file) in page
     assert f'href="{MEMORY}"' in page

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.metrics import AnswerCounts, Metric, exposition
+from api.metrics import Metric, exposition
 from autotune.domain import Study
 from autotune.settings import Settings
 from autotune.store import open_store
@@ -109,12 +109,3 @@ def test_any_label_and_any_number_keep_the_rules(value: str, number: float) -> N
     said = re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], key[1][0][1])
     assert said == value.encode("utf-8", "replace").decode()
     assert found == float(number) or (math.isnan(found) and math.isnan(number))
-
-
-def test_a_tally_counts_and_gives_copies() -> None:
-    tally = AnswerCounts()
-    for status in (200, 404, 200):
-        tally.count(status)
-    before = tally.statuses()
-    tally.count(200)
-    assert (before, tally.statuses()) == ({200: 2, 404: 1}, {200: 3, 404: 1})

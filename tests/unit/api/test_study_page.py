@@ -124,7 +124,7 @@ def test_the_timeline_has_a_row_a_gpu_and_leaves_pauses_out() -> None:
     assert list(rows) == ["GPU 0", "GPU 10"]
     assert (rows["GPU 0"]["trials"], rows["GPU 0"]["start-up"], rows["GPU 0"]["no trial"]) == ("2", "40 %", "0 %")
     assert (rows["GPU 10"]["start-up"], rows["GPU 10"]["no trial"]) == ("25 %", "75 %")
-    assert "GPU 10: 0% of the time in cycles, 25% starting up, 75% without a trial" in chart.says
+    assert "GPU 10: 0 % of the time in cycles, 25 % starting up, 75 % without a trial" in chart.says
     boxes = [tuple(map(float, m)) for m in re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', chart.drawing)]
     assert max(x + width for x, width in boxes) <= 841.0
     assert timeline_chart([factories.trial(0)], {}, nowhere).drawing == ""

@@ -24,7 +24,7 @@ def on_gpu() -> MemoryTimeline:
 
 def test_it_says_its_peak_with_its_second_and_phase_and_the_share_of_the_limit() -> None:
     chart = over_time(f.timeline(), HOST)
-    assert chart.says == "The process tree held most after 4.0 s, in update of cycle 0: 3.00 GiB, 50% of the limit."
+    assert chart.says == "The process tree held most after 4.0 s, in update of cycle 0: 3.00 GiB, 50 % of the limit."
     assert "of the limit" not in over_time(f.timeline(), Capacity(Pool.HOST, None)).says
 
 
@@ -74,7 +74,7 @@ def test_both_series_are_lines_that_differ_in_form_and_columns_of_the_table() ->
     assert chart.heads == ("after", "phase", "process tree", "fullest GPU")
     assert ("5.0 s", "update of cycle 0", "", "60.0 GiB") in chart.rows
     assert ("4.0 s", "update of cycle 0", "3.00 GiB", "") in chart.rows
-    sentence = "the fullest GPU held most after 5.0 s, in update of cycle 0: 60.0 GiB, 75% of the limit."
+    sentence = "the fullest GPU held most after 5.0 s, in update of cycle 0: 60.0 GiB, 75 % of the limit."
     assert chart.says.endswith(sentence)
     assert [mark.glyph for mark in chart.legend[:2]] == ["━", "┅"]
     assert chart.drawing.count('class="line of-') == 2

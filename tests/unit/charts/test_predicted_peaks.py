@@ -89,7 +89,7 @@ def test_the_chart_counts_what_came_as_predicted() -> None:
         PredictedPeak(3, 2, 2.0 * f.GIB, 1e-3, 1e30, 2.5 * f.GIB),
     ]
     chart = predicted_peaks(some, Pool.HOST, lambda number: f"/t/{number}")
-    assert chart.says.startswith("Of 3 peaks 1 within 5% of what the trials before them predicted, 2 inside the 95 %")
+    assert chart.says.startswith("Of 3 peaks 1 within 5 % of what the trials before them predicted, 2 inside the 95 %")
     root = ET.fromstring(chart.drawing)  # noqa: S314 - our own
     for element in root.iter():
         for key in ("x", "y", "x1", "x2", "y1", "y2", "cx", "cy"):

@@ -47,7 +47,11 @@ def test_a_package_a_driver_and_a_user_are_three_sentences() -> None:
         ({"packages": {**PACKAGES, "trl": "1.15.0"}}, Verdict.PROBLEM, "trl: 1.15.0, and most nodes have 1.16.0"),
         ({"gpus": ("A100 80.0 GiB",) * 8}, Verdict.PROBLEM, "GPUs: A100 80.0 GiB, and most nodes have H100 80.0 GiB"),
         ({"available": GIB}, Verdict.WARNING, "only 1.00 GiB of its 512 GiB of memory are free"),
-        ({"load": CpuLoad(0.5, ((7, "make", 32.0),))}, Verdict.WARNING, "50% of its CPU is in use by make (process 7)"),
+        (
+            {"load": CpuLoad(0.5, ((7, "m", 32.0),))},
+            Verdict.WARNING,
+            "50 % of its CPU is in use by m (process 7)",
+        ),
         (
             {"packages": {}, "problem": "/env/python is no interpreter"},
             Verdict.PROBLEM,

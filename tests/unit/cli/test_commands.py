@@ -220,7 +220,7 @@ def test_show_an_ok_trial(autotune: Run, study: Study) -> None:
     changed = next(line for line in out.splitlines() if line.startswith("micro_batch_size"))
     assert changed.split() == ["micro_batch_size", "4", "2"]
     assert "GGGGGGGGGGRLLUUUUUUU" in out
-    assert "recorded: mean 56, p95 128, longest 128 tokens, 12% clipped" in out
+    assert "recorded: mean 56, p95 128, longest 128 tokens, 12 % clipped" in out
     assert "2.00 GiB" in out
 
 

@@ -74,7 +74,7 @@ def test_a_clock_that_follows_the_load_is_a_warning() -> None:
 def test_a_busy_machine_names_who_is_busy() -> None:
     found = check_load(CpuLoad(0.6, ((12, "blender", 1.2),)))
     assert found.verdict is Verdict.WARNING
-    assert "60% of the CPU is in use by blender (process 12, 1.2 cores)" in found.detail
+    assert "60 % of the CPU is in use by blender (process 12, 1.2 cores)" in found.detail
     assert check_load(CpuLoad(0.03)).verdict is Verdict.OK
     assert check_load(None).verdict is Verdict.OK
 
@@ -136,7 +136,7 @@ def test_a_study_beside_other_work_is_told_who_that_is() -> None:
     assert busy_note(CpuLoad(0.01)) is None
     said = busy_note(CpuLoad(0.5, ((7, "make", 1.0),)))
     assert said is not None
-    assert "50% of the CPU" in said
+    assert "50 % of the CPU" in said
     assert "make (process 7" in said
 
 

@@ -55,11 +55,13 @@ def test_a_plan_says_that_it_is_predicted_and_what_it_rests_on(model: Path) -> N
     assert not (model / "home").exists(), "a plan creates nothing"
 
 
-def test_both_ways_to_ask_for_data_give_one_document(model: Path) -> None:
-    first, second = asked("--format", "json"), asked("--json")
-    assert (first.exit_code, second.exit_code) == (0, 0)
+def test_programs_get_one_document(model: Path) -> None:
+    first = asked("--json")
+    run = json.loads(asked("--json", "--updates", "10", "--price", "2").stdout)["whole_run"]
+    assert run["cost"]["after"]["value"] == pytest.approx(2 * run["hours"]["after"]["value"])
+    assert "your run    10 updates of " in asked("--updates", "10").stdout
+    assert first.exit_code == 0
     document = json.loads(first.stdout)
-    assert document == json.loads(second.stdout)
     assert document["load"]["parameters"] == PUBLISHED["Qwen2.5-1.5B"][1]
     assert document["machine"] == {"gpu": "h100", "gpu_memory_bytes": 81_559 << 20, "gpus": 1, "nodes": 1}
 

@@ -53,15 +53,20 @@ def test_a_repeat_is_compared_with_what_it_repeats(autotune: Run, home: HomePath
 
 
 @pytest.mark.parametrize(
-    ("reason", "code"), [(FailureReason.OOM, 3), (FailureReason.CANCELLED, 4), (FailureReason.INFRA, 3)]
+    ("reason", "said", "code"),
+    [
+        (FailureReason.OOM, "OOM", 3),
+        (FailureReason.CANCELLED, "cancelled", 4),
+        (FailureReason.INFRA, "machine fault", 3),
+    ],
 )
 def test_what_fails_again_says_so(
-    autotune: Run, home: HomePaths, ended: Study, runs: Runs, reason: FailureReason, code: int
+    autotune: Run, home: HomePaths, ended: Study, runs: Runs, reason: FailureReason, said: str, code: int
 ) -> None:
     runs.outcome = Outcome(reason, message="again")
     found, out, _ = autotune("retry", "1", "--quiet")
     assert found == code
-    assert f"{reason.value}: again" in out
+    assert f"{said}: again" in out
     assert ("no longer is" in out) == (reason is FailureReason.OOM)
 
 

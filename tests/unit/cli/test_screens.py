@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ FACTORY = factories.configuration()
 
 
 def plan(budget: Budget | None = None, **changes: Any) -> Any:
-    arguments = {"legal": 1248, "same_learning": 312, "now": NOW} | changes
-    return plan_screen(factories.study_spec(), budget or Budget(wall_s=600), **arguments)
+    spent = changes.pop("spent_wall_s", 0.0)
+    given = {"spec": factories.study_spec(), "legal": 1248, "same_learning": 312, "scaling": (), "workload": ""}
+    return plan_screen(SimpleNamespace(**{**given, **changes}), budget or Budget(wall_s=600), NOW, spent)
 
 
 def end(
@@ -79,7 +81,7 @@ def test_without_a_limit_the_plan_says_how_it_ends() -> None:
 def test_the_plan_keeps_its_width_whatever_the_names(name: str, width: int) -> None:
     knobs = factories.configuration(attn_implementation=name, optimizer=name)
     spec = factories.study_spec(baseline=knobs, workload=factories.workload(model=name), framework=name[:20])
-    drawn = lines(plan_screen(spec, Budget(wall_s=1e7), legal=10**9, same_learning=10**9, now=NOW), width)
+    drawn = lines(plan(Budget(wall_s=1e7), spec=spec, legal=10**9, same_learning=10**9), width)
     assert max(cell_len(line) for line in drawn) <= width
     assert "\x1b" not in "".join(drawn)
 
@@ -101,8 +103,8 @@ def test_the_end_shows_configuration_gain_evidence_and_limit() -> None:
     flat = " ".join(drawn.split())
     assert "+40.0 % (95 % interval +30.0 % to +50.0 %) over the baseline; confirmed in" in flat
     assert "confirmed in fresh processes, 3 A/B rounds, 9 cycles" in " ".join(drawn.split())
-    assert "time        generate 50%" in drawn
-    assert "host peak 3.00 GiB, 62% headroom" in drawn or "host peak 3.00 GiB, 63% headroom" in drawn
+    assert "time        generate 50 %" in drawn
+    assert "host peak 3.00 GiB, 62 % headroom" in drawn or "host peak 3.00 GiB, 63 % headroom" in drawn
     assert "the update takes 35 % of a cycle" in drawn
     assert "the time budget is used up; 3 tried: 2 ok, 1 OOM, 9 min 40 s used" in drawn
     assert "one trial was repeated" in drawn

@@ -16,8 +16,8 @@ def show(trial: Any, **changes: Any) -> Any:
 
 def test_guard_marks_say_what_was_wrong_and_what_came_of_it() -> None:
     assert guard_words(factories.cycle()) == "ok"
-    assert guard_words(factories.cycle(accepted=False, outside_cpu=0.082)) == "✗ others 8.2%"
-    assert guard_words(factories.cycle(noisy=True, drift=None, outside_cpu=0.2)) == "~ others 20%"
+    assert guard_words(factories.cycle(accepted=False, outside_cpu=0.082)) == "✗ others 8.2 %"
+    assert guard_words(factories.cycle(noisy=True, drift=None, outside_cpu=0.2)) == "~ others 20 %"
     assert guard_words(factories.cycle(accepted=False)) == "✗ not warm yet", "nothing disturbed it"
 
 
@@ -56,7 +56,7 @@ def test_what_a_lower_limit_would_cut_is_told_from_natural_lengths() -> None:
     natural = factories.cycle(0, cycle_kind=CycleKind.NATURAL, lengths=lengths)
     drawn = text(show(factories.finished(1).with_(cycles=(natural,))))
     joined = " ".join(drawn.split())
-    assert "max_completion_length 100 would cut 20% of rows and save 64% of tokens; by 100 rows" in joined
+    assert "max_completion_length 100 would cut 20 % of rows and save 64 % of tokens; by 100 rows" in joined
     assert "a study of its own tries (`start --max-completion-length`)" in joined
     recorded = factories.cycle(0, lengths=lengths)
     assert "would cut" not in text(show(factories.finished(1).with_(cycles=(recorded,)))), (
@@ -65,7 +65,7 @@ def test_what_a_lower_limit_would_cut_is_told_from_natural_lengths() -> None:
 
 
 def test_what_was_dropped_as_stale_is_shown_where_anything_was() -> None:
-    for stale, shown in ((0, None), (2, "20%"), (8, "50%")):
+    for stale, shown in ((0, None), (2, "20 %"), (8, "50 %")):
         drawn = text(show(factories.finished(1).with_(cycles=(factories.cycle(0, rows=8, stale_rows=stale),))))
         assert ("dropped" in drawn) is (shown is not None)
         assert shown is None or f"{shown} of completions as stale" in drawn
@@ -98,7 +98,7 @@ def test_the_engines_cache_and_its_agreement_with_the_trainer_are_shown() -> Non
         for n in range(2)
     ]
     words = engine_words(cycles)
-    assert words == "took 1.00 GiB; cache 70% full at most, 1 preemption; log-prob mismatch 1.0100"
+    assert words == "took 1.00 GiB; cache 70 % full at most, 1 preemption; log-prob mismatch 1.0100"
     assert engine_words([factories.cycle()]) == ""
 
 

@@ -145,7 +145,7 @@ def test_what_is_predicted_of_one_is_consistent() -> None:
     assert found.low < found.tokens_per_hour < found.high
     assert found.peak_low < found.peak < found.peak_high
     assert found.tokens_per_hour == pytest.approx(3600 * 8192 / Times.seconds(wanted.baseline))
-    assert "update takes 100% of a cycle" in found.limit()
+    assert "update takes 100 % of a cycle" in found.limit()
 
 
 @pytest.mark.parametrize(("word", "name"), [("H100", "h100"), ("a100-80GB", "a100"), ("RTX 4090", "rtx4090")])

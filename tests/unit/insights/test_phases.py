@@ -21,7 +21,8 @@ def _with_cycles(*spent: dict[str, float], **changes: object) -> Trial:
 def test_the_sentence_names_the_largest_phase_and_the_room_left() -> None:
     trial = _with_cycles({"update": 71.0, "generate": 29.0}, peaks={}).with_(watchdog_peak=62 * GIB)
     assert phases.limit_sentence(trial) == "update takes 71 % of a cycle"
-    assert phases.limit_sentence(trial, 100 * GIB) == "update takes 71 % of a cycle; host memory headroom 38 %"
+    room = phases.tightest([trial], 100 * GIB, None)
+    assert phases.limit_sentence(trial, room) == "update takes 71 % of a cycle; host memory headroom 38 %"
     idle = _with_cycles({"update": 1.0, "idle": 3.0})
     assert phases.limit_sentence(idle) == "time outside every phase takes 75 % of a cycle"
     assert phases.limit_sentence(factories.failed(1)) == "no speed cycle was measured"
@@ -31,7 +32,8 @@ def test_headroom_is_of_the_pool_closest_to_its_limit() -> None:
     trial = _with_cycles({"update": 1.0}, peaks={"cycle": Peaks(device_used=90, host=10)}).with_(watchdog_peak=20)
     room = not_none(phases.tightest([trial], host_limit=100, device_limit=100))
     assert (room.pool, room.peak) == (Pool.DEVICE, 90)
-    assert phases.headroom([trial], 100, 100) == pytest.approx(0.1)
-    assert phases.headroom([trial], 100, None) == pytest.approx(0.8)
-    assert phases.headroom([trial], None, None) is None
-    assert phases.headroom([trial.with_(watchdog_peak=110), trial], 100, None) == pytest.approx(-0.1)
+    assert room.share == pytest.approx(0.1)
+    assert not_none(phases.tightest([trial], 100, None)).share == pytest.approx(0.8)
+    assert phases.tightest([trial], None, None) is None
+    over = not_none(phases.tightest([trial.with_(watchdog_peak=110), trial], 100, None))
+    assert over.share == pytest.approx(-0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
@@ -19,8 +20,9 @@ from api.dashboard.compare_view import compare_view
 from api.dashboard.render import render
 from api.dashboard.report_page import report_page
 from api.dashboard.study_view import study_view
+from api.dashboard.trials_view import trials_csv
 from api.dashboard.why_view import WhyQuery, why_view
-from autotune.cli.commands.compare import comparison_json
+from autotune.cli.commands.compare import comparison_json, comparison_screen
 from autotune.cli.screens.study import end_screen
 from autotune.documents.recommendation import recommendation_json
 from autotune.domain import Configuration, Gain, Resources, StudyStatus, Trial
@@ -40,7 +42,12 @@ from tests.unit.cli import drawing
 from trainer.child.contract import CycleKind
 
 REFEREE = Path(__file__).parents[2] / "fixtures" / "referee"
-RECORDED = (*sorted(TABLES.glob("h?00-*.jsonl")), REFEREE / "study.jsonl", REFEREE / "study-quiet.jsonl")
+RECORDED = (
+    *sorted(TABLES.glob("h?00-*.jsonl")),
+    *sorted(REFEREE.glob("study*.jsonl")),
+    *TABLES.glob("disturbed-*.jsonl"),
+)
+SEEN = "seconds", "accepted", "noisy"
 PERCENT = re.compile(r"[+-]?(\d[\d,]*(?:\.\d+)?) ?%")
 INTERVAL = re.compile(r"interval ([+-]?[\d.,]+)( %|x|[kMG]?) to ([+-]?[\d.,]+)(?: %|x|[kMG]?)")
 
@@ -49,7 +56,8 @@ INTERVAL = re.compile(r"interval ([+-]?[\d.,]+)( %|x|[kMG]?) to ([+-]?[\d.,]+)(?
 def reading(path: Path) -> StudyReading:
     """A recorded study, as a store would give it."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    trials = _of_cycles(rows) if "row" not in rows[0] else [trial_of(r, path.name) for r in rows if r["row"] == "trial"]
+    whole = [trial_of(r, path.name) for r in rows if r.get("row") == "trial"]
+    trials = whole or _of_cycles([r for r in rows if r.get("row") in (None, "cycle")])
     resources = Resources(gpus=1, device="cuda") if rows[0].get("measures_a_gpu") else Resources()
     spec = factories.study_spec(path.stem, baseline=trials[0].configuration, resources=resources)
     study = replace(factories.study(), spec=spec, status=StudyStatus.DONE)
@@ -63,11 +71,9 @@ def _of_cycles(rows: list[dict[str, object]]) -> list[Trial]:
         trial, kind, pair = row
         own = [r for r in rows if r["trial"] == trial]
         cycles = tuple(
-            factories.cycle(
-                i, seconds=r["seconds"], completion_tokens=r["tokens"], accepted=r["accepted"], noisy=r["noisy"]
-            )
+            factories.cycle(i, completion_tokens=r.get("tokens") or r["completion_tokens"], **{n: r[n] for n in SEEN})
             for i, r in enumerate(own)
-            if r["lengths"] == CycleKind.RECORDED.value
+            if CycleKind.RECORDED.value in (r.get("lengths"), r.get("cycle_kind"))
         )
         is_answer = kind == "search" or (kind == "confirm" and any(t.pair == pair for t in found.values()))
         configuration = factories.configuration(**({"gradient_checkpointing": False} if is_answer else {}))
@@ -88,7 +94,7 @@ def stated(found: Gain | None) -> tuple[float, bool] | None:
 
 
 def test_there_are_studies_and_pairs() -> None:
-    assert len(RECORDED) == 8
+    assert len(RECORDED) == 9
     assert sum(compare_trials(*pair).ratio is not None for pair in pairs()) > 40
 
 
@@ -96,7 +102,9 @@ def test_compare_states_the_gain_of_the_two_configurations_whichever_of_their_ru
     seen: dict[tuple[str, Configuration, Configuration], Gain | None] = {}
     for study, a, b in pairs():
         key = (study.study.spec.name, a.configuration, b.configuration)
-        found = compare_trials(study, a, b).ratio
+        told = compare_trials(study, a, b)
+        found, decided = told.ratio, told.ratio is not None and told.ratio.decided
+        assert (told.decided, comparison_json(told)["decided"]) == (decided, decided)
         assert seen.setdefault(key, found) == found
         assert found == gain(study.trials, b.configuration, a.configuration)
 
@@ -131,12 +139,16 @@ def test_answer_table_shares_page_and_api_state_what_compare_states(path: Path) 
     for comparison, row in rows_of(study):
         assert stated(comparison.ratio) == stated(row)
         assert comparison_json(comparison)["decided"] is row.decided
-    for trial in study.trials:
+    ranked = {s.configuration: s.ratio for s in study.standings}
+    saved = list(csv.DictReader(trials_csv(study, study.trials, {}).decode().splitlines()))
+    for line, trial in zip(saved, study.trials, strict=True):
         anchor = next(t for t in study.trials if t.configuration == study.reference)
         ratio, word = compare_trials(study, anchor, trial).ratio, study.gain_words(trial)
         if ratio is not None:
             assert math.copysign(1.0, study.gains[trial.configuration]) == math.copysign(1.0, ratio.value)
             assert bool(word) is bool(trial.tokens_per_hour)
+            assert ranked.get(trial.configuration) in (None, study.gains[trial.configuration])
+            assert float(line["gain"]) == study.gains[trial.configuration]
     for row in recommendation.rows:
         shares = knob_shares(study.trials, study.study.spec.baseline, row.configuration)
         if shares is not None and row.gain is not None:
@@ -170,6 +182,7 @@ def test_pages_reports_and_api_state_the_gain_that_compare_states(path: Path) ->
     for a, b in permutations(study.trials, 2):
         found, view = compare_trials(study, a, b), compare_view(study, [a.number, b.number])
         assert view.verdicts == (verdict(found),)
+        assert verdict(found) in " ".join(drawing.text(comparison_screen(found)).split())
         change = {line.name: line.change for line in view.figures}.get("tokens/hour")
         assert change in (None, "" if found.ratio is None else gain_figure(found.ratio))
         if found.ratio is not None:
@@ -179,8 +192,10 @@ def test_pages_reports_and_api_state_the_gain_that_compare_states(path: Path) ->
         return
     answer = answer_page(study, [""] * len(study.recommendation.rows))
     pages = render("study.html", study=study_view(study, {})), render("recommendation.html", answer=answer)
-    texts = [report(study), *map(words_of, (report_page(study), *map(bytes.decode, pages)))]
+    best = [" ".join(drawing.text(end_screen(study, ended_by="x", whole=whole)).split()) for whole in (True, False)]
+    texts = [*best[:1], report(study), *map(words_of, (report_page(study), *map(bytes.decode, pages)))]
     told = answer_document(study)["recommendation"]["rows"]
+    assert study.first_row is None or study.first_row.gain is None or row_gain_words(study.first_row) in best[1]
     for row, document in zip(study.recommendation.rows, told, strict=True):
         if row.gain is not None:
             assert all(row_gain_words(row) in text for text in texts)

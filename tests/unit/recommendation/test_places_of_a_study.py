@@ -139,4 +139,4 @@ def test_a_place_in_words(notes: dict[str, Any], short: str, whole: str) -> None
 def test_a_server_hands_places_on_as_they_are(found: StudyReading) -> None:
     again = codec.load(StudyReading, codec.dump(found))
     assert again.places == found.places
-    assert again.place(1).gpus == (HeldGpu(6, uuid(6)),)
+    assert next(p.at.gpus for p in again.places if p.trial == 1) == (HeldGpu(6, uuid(6)),)

@@ -114,7 +114,7 @@ def test_a_space_is_shown_within_eighty_columns() -> None:
 def test_seams_and_classes_are_shown() -> None:
     _, text = run("show", "single-gpu")
     lines = {line.split()[0]: line.split() for line in text.splitlines() if line}
-    assert lines["logprob_token_chunk"][-1] == "seam"
+    assert lines["logprob_token_chunk"][-2:] == ["a", "launcher"]
     assert lines["micro_batch_size"][-2:] == ["speed", "native"]
     assert lines["optimizer"][-2] == "speed"
     assert lines["rollout_engine"][-2:] == ["speed", "native"]

@@ -191,7 +191,7 @@ def test_a_slow_reward_is_named_with_its_share_of_a_cycle() -> None:
     """Its seconds are known before the first trial: no configuration makes them fewer."""
     pace = Pace(start_s=14.0, cycle_s=14.0, reward_s=10.0)
     said = choose([(Workload(8, 32), pace)], 120.0).too_small_words()
-    assert "takes about 14 s (71% of it the reward) here now" in said
+    assert "takes about 14 s (71 % of it the reward) here now" in said
     assert "6 trials need a budget of" in said
     quick = choose([(Workload(8, 32), Pace(start_s=14.0, cycle_s=14.0, reward_s=1.0))], 120.0).too_small_words()
     assert "reward" not in quick

@@ -100,5 +100,5 @@ def test_without_a_gain_or_without_a_quiet_round_nothing_is_decided() -> None:
     assert turns_lines(steps, compare(steps), None)[-1] == "not decided: the study states no gain"
     disturbed = [replace(step, outside_cpu=0.4) for step in steps]
     lines = turns_lines(disturbed, compare(disturbed), f.gain())
-    assert lines[0] == "steps     2; in 2 of them other programs took more than 5% of the CPU"
+    assert lines[0] == "steps     2; in 2 of them other programs took more than 5 % of the CPU"
     assert lines[-1] == "not decided: other programs disturbed every round"
