@@ -30,7 +30,7 @@ from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.report.markdown import bars, block, cell, code, facts, table
 from autotune.statistics import evidence
 from autotune.statistics.retries import disproved
-from autotune.wording.numbers import counted, format_duration, format_size, rate
+from autotune.wording.numbers import counted, format_duration, format_size, percent, rate
 from autotune.wording.sentences import (
     baseline_words,
     evidence_words,
@@ -64,7 +64,7 @@ def _environment() -> Environment:
     )
     words = (block, cell, code, counted, knob_lines, measured_words, nothing_words, outcome_word, rate, ruled_words)
     made.filters.update({word.__name__: word for word in words})
-    made.filters.update(duration=format_duration, size=format_size, percent=lambda share: f"{share:.0%}")
+    made.filters.update(duration=format_duration, size=format_size, percent=percent)
     made.globals.update(advice=advice, baseline_words=baseline_words, headline=headline, table=table)
     return made
 

@@ -20,7 +20,7 @@ def test_parts_are_summed_in_the_order_they_come_in() -> None:
     assert list(found.parts.items()) == [("spawn", 1.5), ("import", 4.0), ("load", 2.0), ("odd", 0.5)]
     assert found.share == pytest.approx(8 / 32)
     said = report(StudyReading(make.study(), tuple(trials), (0.0, 0.0)))
-    assert "Starting up took 25% of 2 trials' time; in the mean of a trial: spawn 750 ms, import 2.0 s, load" in said
+    assert "Starting up took 25 % of 2 trials' time; in the mean of a trial: spawn 750 ms, import 2.0 s, load" in said
 
 
 def test_nothing_is_said_of_what_nobody_told() -> None:
