@@ -19,6 +19,9 @@ PROBLEM = "application/problem+json"
 TYPE_PREFIX = "urn:autotune:problem:"
 
 
+ONLY_READS = "this server only reads; `autotune serve --allow-control` with a token does more"
+
+
 def problem(
     status: int,
     detail: str,
@@ -59,6 +62,8 @@ def _invalid(request: Request, error: Exception) -> Response:
     detail = "; ".join(f"{e['field']}: {e['message']}" for e in errors) or "a value is not valid"
     if _wants_page(request):
         return _answer(request, 404, f"there is nothing at {request.url.path}")
+    if request.method == "POST" and not request.app.state.allow_control:  # a body is read before its route is asked
+        return problem(403, ONLY_READS)
     return problem(422, detail, errors=errors)
 
 

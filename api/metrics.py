@@ -43,7 +43,8 @@ def exposition(metrics: Iterable[Metric]) -> bytes:
     lines: list[str] = []
     for metric in metrics:
         if metric.samples:
-            lines += [f"# HELP {metric.name} {_escaped_help(metric.help)}", f"# TYPE {metric.name} {metric.kind}"]
+            text = metric.help.replace("\\", "\\\\").replace("\n", "\\n")
+            lines += [f"# HELP {metric.name} {text}", f"# TYPE {metric.name} {metric.kind}"]
             lines += [f"{metric.name}{_labels(labels)} {_number(value)}" for labels, value in metric.samples]
     return ("\n".join(lines) + "\n").encode("utf-8", "replace") if lines else b""
 
@@ -121,10 +122,6 @@ def _labels(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
     return "{" + ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items()) + "}"
-
-
-def _escaped_help(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _number(value: float) -> str:

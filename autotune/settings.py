@@ -138,7 +138,7 @@ def read_settings(
     """
     values = os.environ if environ is None else environ
     paths = HomePaths(_home_root(values, home))
-    if paths.root.exists() and not paths.root.is_dir():
+    if os.path.lexists(paths.root) and not paths.root.is_dir():
         raise UsageError(f"the home {paths.root} is not a folder; set {HOME_VARIABLE} or --home to one")
     named = _without_password(database or "") or values.get(DATABASE_VARIABLE, "").strip()
     return Settings(

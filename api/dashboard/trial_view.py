@@ -42,7 +42,7 @@ def trial_view(
     """Returns the content of a trial's page; ``exported`` is of its configuration, the rest of its last attempt."""
     spec, outcome = reading.study.spec, trial.outcome
     capacity = capacity_of(spec)
-    best = best_of(reading)
+    others = {0, trial.number, *([best.number] if (best := best_of(reading)) is not None else [])}
     failed = outcome is not None and not outcome.ok
     export, name = export_command(reading.study, trial=trial.number), archive_name(reading.study, trial=trial.number)
     return SimpleNamespace(
@@ -59,7 +59,7 @@ def trial_view(
         files=_files(folder) if trial.attempt else (),
         exported=exported,
         copies=copies(reading.study, trial.configuration, exported, export, name),
-        compare=links.compare_page(reading.study.id, _comparable(reading, trial, best)),
+        compare=links.compare_page(reading.study.id, sorted(others & {t.number for t in reading.trials})),
     )
 
 
@@ -120,8 +120,3 @@ def _files(folder: Path) -> tuple[tuple[str, str], ...]:
         ("the rollout server's log", paths.server_log),
     ]
     return tuple((name, clean(path)) for name, path in named if path.is_file())
-
-
-def _comparable(reading: StudyReading, trial: Trial, best: Trial | None) -> list[int]:
-    others = [0, *([best.number] if best is not None else [])]
-    return sorted({trial.number, *others} & {t.number for t in reading.trials})

@@ -88,6 +88,8 @@ def _from_file(file: Path) -> str:
     try:
         opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # a pipe nobody writes to would keep us here for ever
         try:
+            if os.path.isdir(file):
+                raise UsageError(f"the token file {file} is a folder")
             if os.fstat(opened).st_mode & 0o077:
                 raise UsageError(f"the token file {file} can be read by others; `chmod 600 {file}` mends that")
             if not select.select([opened], [], [], PATIENCE_S)[0]:

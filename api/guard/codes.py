@@ -23,14 +23,10 @@ _READ_AS = str.maketrans({"O": "0", "I": "1", "L": "1", "-": None, " ": None})
 Clock = Callable[[], float]
 
 
-def _nobody(_: str) -> None:
-    """Ignores a new code."""
-
-
 class Codes:
     """One-time login codes: one is valid at a time, once and for ``LIFE_S`` seconds. Safe for several threads."""
 
-    def __init__(self, tell: Callable[[str], None] = _nobody, clock: Clock = time.monotonic) -> None:
+    def __init__(self, tell: Callable[[str], None] = lambda _: None, clock: Clock = time.monotonic) -> None:
         """Takes ``tell``, called with every new code in readable form."""
         self._tell = tell
         self._clock = clock

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 
 from api.cache import StudyCache
 from api.deps import LARGEST_ID, HubDep, Parameters, StudiesDep, StudyId
+from api.errors import ONLY_READS
 from api.paging import next_link
 from api.responses import JSON, conditional, dumps
 from api.schemas.events import STREAM, Annotations, Events, Requested
@@ -144,7 +145,7 @@ class Asking(Parameters):
 async def allowed(request: Request) -> None:
     """Checks access and media type before the body is read."""
     if not request.app.state.allow_control:
-        raise HTTPException(403, "this server only reads; `autotune serve --allow-control` with a token does more")
+        raise HTTPException(403, ONLY_READS)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
         raise HTTPException(415, f"send the body as {JSON}")

@@ -22,6 +22,7 @@ from api.dashboard.study_view import study_charts, study_view
 from api.dashboard.timeline import MOST_TRIALS
 from api.dashboard.trials_view import trials_csv
 from api.deps import StudiesDep, StudyId
+from api.errors import ONLY_READS
 from api.responses import HTML, conditional
 from api.routes.events import Asking, send_request
 from autotune.charts.assets import STYLE
@@ -106,7 +107,7 @@ def download(request: Request, studies: StudiesDep, study_id: StudyId) -> Respon
 async def control(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Sends a request to the tuner, or stores a note, and shows the page again; as ``/api/v1/.../requests``."""
     if not request.app.state.allow_control:
-        raise HTTPException(403, "this server only reads; `autotune serve --allow-control` with a token does more")
+        raise HTTPException(403, ONLY_READS)
     given = {n: values[-1] for n, values in parse_qs((await request.body()).decode("utf-8", "replace")).items()}
     trial = int(given["trial"]) if given.get("trial", "").isdecimal() and len(given["trial"]) < 10 else None
     if given.get("action") == "annotate":

@@ -44,8 +44,11 @@ class CommandGroups(TyperGroup):
     """Lists the commands in groups, and refuses words that no command can take."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuses an empty word, as a shell makes of a variable that is not set."""
+        """Refuses an empty word, as a shell makes of a variable that is not set; takes ``help`` for ``--help``."""
+        args = [*args[1:], "--help"] if args[:1] == ["help"] else ["--version"] if args == ["version"] else args
         for before, word in pairwise(["autotune", *args]):
+            if before == "start" == args[0] and not word.startswith("-"):
+                raise UsageError(f"start takes no word before its options; a time is --budget {word}")
             name, sign, value = word.partition("=") if word.startswith("--") else (before, "=", word)
             if sign and not value and before != "note":  # an empty note removes one
                 place = name if name.startswith("-") else f"the word after {name}"

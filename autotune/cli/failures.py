@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -55,6 +56,8 @@ def exit_code_of(run: Callable[[], None]) -> int:
 def _code(ended: SystemExit) -> int:
     if ended.code is None:
         return 0
+    if isinstance(ended.__context__, BrokenPipeError):  # `| head` reads no further
+        return exit_codes.SIGNAL + signal.SIGPIPE
     if isinstance(ended.code, int):
         return ended.code
     console.say(f"autotune: {clean(ended.code)}")

@@ -12,11 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
+from autotune.cli import console
 from autotune.domain import Study
 from autotune.errors import NotFoundError
 from autotune.ports import StopToken, Store
 from autotune.recommendation.reading import named_study
-from autotune.settings import Settings, read_settings
+from autotune.settings import DATABASE_VARIABLE, Settings, read_settings
 
 HomeOption = Annotated[
     Path | None, typer.Option(help="Folder with the database and the runs; goes before $AUTOTUNE_HOME.", metavar="DIR")
@@ -52,6 +53,8 @@ def settings_for(home: Path | None) -> Settings:
     """Returns the environment's settings with ``--home`` and ``--database``; remembered for crash files. Raises
     ``UsageError`` where the home cannot be a folder, or the database was given with its password."""
     settings = read_settings(home=home, database=_database.get())
+    if home and not (settings.own_database or _database.get()) and settings.home.database.exists():
+        console.say(f"${DATABASE_VARIABLE} names another database than the one in --home: that one is used")
     _last.set(settings)
     return settings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.documents.study import Document, fields_json, plain, timestamp
-from autotune.domain import Gain, LengthFigure, Objective, Recommendation, RecommendationRow
+from autotune.domain import Gain, Objective, Recommendation, RecommendationRow
 from autotune.statistics.lengths import figures_of
 
 
@@ -33,7 +33,7 @@ def row_json(row: RecommendationRow) -> Document:
     return {
         **fields_json(row, _ROW),
         "tokens_per_hour_per_gpu": plain(row.tokens_per_hour_per_gpu),
-        "at_lengths": [length_json(figure) for figure in figures_of(row)],
+        "at_lengths": [fields_json(figure, {"mean_length": "mean_completion_tokens"}) for figure in figures_of(row)],
         "gain": None if row.gain is None else gain_json(row.gain),
         "gain_per_hour": _gain(row, Objective.PER_HOUR),
         "gain_per_gpu_hour": _gain(row, Objective.PER_GPU_HOUR),
@@ -48,8 +48,3 @@ def _gain(row: RecommendationRow, objective: Objective) -> Document | None:
 def gain_json(gain: Gain) -> Document:
     """Converts a gain to JSON: ratios minus one, so that 0.25 is 25 % faster."""
     return fields_json(gain)
-
-
-def length_json(figure: LengthFigure) -> Document:
-    """Converts tokens/hour at 1x, 2x or the maximum length to JSON; ``null`` if they were not measured."""
-    return fields_json(figure, {"mean_length": "mean_completion_tokens"})

@@ -23,10 +23,9 @@ from autotune.domain import (
     Event,
     GpuUse,
     Outcome,
-    Peaks,
-    ProcessUse,
     Protocol,
     Study,
+    StudySpec,
     Trial,
 )
 from autotune.domain.places import TrialPlace
@@ -87,14 +86,21 @@ def budget_json(budget: Budget) -> Document:
 
 def study_json(study: Study, state: str) -> Document:
     """Converts a study's specification and state (``RunState``) to JSON, without its trials."""
-    spec, resources = study.spec, study.spec.resources
     return {
         "id": study.id,
-        "name": plain(spec.name),
+        "name": plain(study.spec.name),
         "status": study.status.value,
         "state": state,
         "created_at": timestamp(study.created_at),
         "revision": study.revision,
+        **spec_json(study.spec),
+        "recorded_lengths_tokens": list(study.lengths),
+    }
+
+
+def spec_json(spec: StudySpec) -> Document:
+    """Converts a study's specification to JSON."""
+    return {
         "digest": spec.digest,
         "framework": plain(spec.framework),
         "model": plain(spec.workload.model),
@@ -102,15 +108,14 @@ def study_json(study: Study, state: str) -> Document:
         "rows_per_update": spec.workload.rows_per_update,
         "max_prompt_tokens": spec.workload.max_prompt_length,
         "max_completion_tokens": spec.workload.max_completion_length,
-        "gpus": resources.total_gpus,
-        "device": plain(resources.device),
+        "gpus": spec.resources.total_gpus,
+        "device": plain(spec.resources.device),
         "memory_limit_bytes": spec.memory_limit,
         "sampler": plain(spec.sampler),
         "objective": spec.objective.value,
         "seed": spec.seed,
         "python": plain(spec.python),
         "baseline": configuration_json(spec.baseline),
-        "recorded_lengths_tokens": list(study.lengths),
     }
 
 
@@ -198,8 +203,11 @@ def cycle_json(cycle: CycleRecord) -> Document:
         "tokens_per_hour": plain(cycle_rate(cycle)),
         "useful_share": plain(cycle.useful_share),
         "lengths_tokens": list(cycle.lengths),
-        "peaks": {plain(name): peaks_json(peaks) for name, peaks in cycle.peaks.items()},
-        "process": None if cycle.process is None else process_json(cycle.process),
+        "peaks": {
+            plain(name): {f"{key}_bytes": value for key, value in fields_json(peaks).items()}
+            for name, peaks in cycle.peaks.items()
+        },
+        "process": None if cycle.process is None else fields_json(cycle.process, _PROCESS),
         "gpu": {plain(name): gpu_json(use) for name, use in cycle.gpu.items()},
     }
 
@@ -217,11 +225,6 @@ _GPU = {
 }
 
 
-def process_json(use: ProcessUse) -> Document:
-    """Converts the resource use of a rank's process in a cycle to JSON; ``null`` for a counter that does not exist."""
-    return fields_json(use, _PROCESS)
-
-
 def gpu_json(use: GpuUse) -> Document:
     """Converts the use of the GPUs in a phase to JSON; ``null`` for figures that NVML does not report."""
     return fields_json(use, _GPU)
@@ -230,11 +233,6 @@ def gpu_json(use: GpuUse) -> Document:
 def cycle_rate(cycle: CycleRecord) -> float | None:
     """Returns the distinct completion tokens per hour of one cycle; ``None`` if it took no time."""
     return 3600.0 * cycle.completion_tokens / cycle.seconds if cycle.seconds > 0 else None
-
-
-def peaks_json(peaks: Peaks) -> Document:
-    """Converts memory peaks to JSON, in bytes; ``null`` for a figure that the machine does not report."""
-    return {f"{name}_bytes": value for name, value in fields_json(peaks).items()}
 
 
 def hardware_json(hardware: Mapping[str, Any]) -> Document:

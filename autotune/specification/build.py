@@ -103,7 +103,8 @@ def without_server(
         SpaceError: nothing is left to search.
     """
     data = space.as_json()
-    mode, engine = (_listed(data["knobs"].get(name, ())) for name in ("rollout_mode", "rollout_engine"))
+    listed = (data["knobs"].get(name, ()) for name in ("rollout_mode", "rollout_engine"))
+    mode, engine = ([*each] if isinstance(each, list | tuple) else [each] for each in listed)
     silent = not mode and "vllm" in engine and defaults(framework.name).get("rollout_mode") == "server"
     why = _server_missing(framework, nodes)
     if not why:
@@ -119,10 +120,6 @@ def without_server(
 
 def _colocated(data: Mapping[str, Any], knobs: Mapping[str, Any]) -> SearchSpace:
     return SearchSpace.from_json({**data, "knobs": {**knobs, "rollout_mode": "colocate"}})
-
-
-def _listed(values: Any) -> list[Any]:
-    return list(values) if isinstance(values, list | tuple) else [values]
 
 
 def refuse_server(

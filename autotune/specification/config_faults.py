@@ -7,7 +7,7 @@ fault that exists only because such a key is missing is not reported.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,13 @@ _READ = {rule.name: rule.reads for rule in legality.RULES if _NAMES.count(rule.n
 _BY_PROCESSES = re.compile(r"generation_batch_size \(\d+\) must be divisible by num_generations|global eval batch size")
 """TRL's messages about rows, which count the interpreter's single process; the rules check the real number."""
 _WORD = re.compile(r"[A-Za-z_+][\w.+@/-]*")
+_UNSET = re.compile(r"(\S+): \S+ has no default for it")
+_NO_KEY = re.compile(r"(?P<begin>.*?, line (?P<line>\d+): .*? has no (?:key|argument)) (?P<key>\S+);", re.DOTALL)
+_ADVICE: Mapping[str, str] = {
+    "remove it": "remove them",
+    "write its keys at the top level, without it": "write their keys at the top level, without them",
+}
+"""Advice on an unknown key -> the same on several."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,8 @@ class Faults:
     """One sentence for each fault; empty if a study could begin with the configuration."""
     lacking: str = ""
     """Sentence on missing parts that must be given on the command line; empty without one."""
+    notes: tuple[str, ...] = ()
+    """Sentences that may surprise the user."""
 
 
 def read_whole(request: Request, python: Describes, machine: Resources, bundled: str, talk: Talk) -> ResolvedRequest:
@@ -73,7 +82,7 @@ def read_whole(request: Request, python: Describes, machine: Resources, bundled:
         found = faults_of(request, asked, machine, bundled)
         sentences = (*found.sentences, found.lacking) if found.lacking else found.sentences
         if len(sentences) < 2:
-            raise
+            raise UsageError(sentences[0] if sentences else str(error)) from error
         raise FaultsError(request.config_name, sentences) from error
 
 
@@ -90,18 +99,32 @@ def faults_of(
         found.add(located(refusal, request.config_name, whole.lines))
     if whole is not None:
         _judge(found, whole, machine)
-    sentences = tuple(found.sentences)
+    sentences, notes = tuple(_joined(found.sentences)), list[str]()
     try:
-        model = resolve_request(found.request, asked, machine, bundled).model
+        model = resolve_request(found.request, asked, machine, bundled, notes.append).model
     except UsageError as error:
         messages = [] if found.is_empty else _sentences(str(error), request)
-        return Faults(sentences, "\n".join(sentence for sentence in messages if found.add(sentence)))
+        return Faults(sentences, "\n".join(sentence for sentence in messages if found.add(sentence)), tuple(notes))
     try:
         if weights and is_folder(model):
             build.model_digest(Path(model))
     except UsageError as error:
         return Faults((*sentences, str(error)))
-    return Faults(sentences)
+    return Faults(sentences, notes=tuple(notes))
+
+
+def _joined(sentences: Sequence[str]) -> list[str]:
+    """Joins many sentences with one advice on unknown keys, which a program of the user's own reads, into one."""
+    left = list(sentences)
+    for advice, joint in _ADVICE.items():
+        own = [(each, found) for each in left if (found := _NO_KEY.match(each)) and each.endswith(f"; {advice}.")]
+        if not own[3:]:
+            continue
+        (_, first), keys = own[0], [found["key"] for _, found in own]
+        more = f" and {len(keys) - 4} more, the last in line {own[-1][1]['line']}" if keys[4:] else ""
+        said = f"{first['begin']}s {', '.join(keys[:4])}{more}; a trial runs no program of your own, which may read"
+        left = [said + f" them; {joint}." if each is own[0][0] else each for each in left if each not in dict(own[1:])]
+    return left
 
 
 class _AskedOnce:
@@ -142,11 +165,6 @@ class _AskedOnce:
         return answer
 
 
-def _written(knob: str, framework: str) -> str:
-    """Returns the knob's key, without the command that reads it."""
-    return key_of(knob, framework).rpartition(" ")[2].lstrip("-").replace("-", "_")
-
-
 @dataclass
 class _Found:
     """The faults so far, and the configuration without the keys they name."""
@@ -160,15 +178,19 @@ class _Found:
     def knobs(self) -> set[str]:
         """Knobs that the removed keys set."""
         gone = {key.replace("-", "_") for key in self.gone}
-        return {name for name in KNOBS if name in gone or _written(name, self.request.framework) in gone}
+        keys = {name: key_of(name, self.request.framework).rpartition(" ")[2] for name in KNOBS}
+        return {name for name in KNOBS if name in gone or keys[name].lstrip("-").replace("-", "_") in gone}
 
     @property
     def is_empty(self) -> bool:
         """True if every key was removed."""
-        return bool(self.gone) and not (self.request.config or "").strip()
+        return bool(self.gone) and not re.sub(r"(?m)^\s*#.*", "", self.request.config or "").strip()
 
     def follows(self, sentence: str, *, batch: bool = False) -> bool:
         """Tells whether ``sentence`` may be true only because a key was removed."""
+        unset = _UNSET.search(sentence)
+        if unset is not None and any(unset[1] in known for known in self.sentences):
+            return True
         return batch or bool((self.gone | self.knobs) & {word.rstrip(".:") for word in _WORD.findall(sentence)})
 
     def add(self, sentence: str) -> bool:

@@ -63,17 +63,12 @@ def _cut_weights(source: Path, layers: int, target: Path) -> None:
             (length,) = struct.unpack("<Q", stream.read(8))
             header: dict[str, Any] = json.loads(stream.read(length))
             extra = header.pop("__metadata__", None)
-            kept = {name: one for name, one in header.items() if _is_kept(name, layers)}
+            kept = {k: v for k, v in header.items() if (n := _LAYER.search(k)) is None or int(n[1]) < layers}
             if len(kept) == len(header):
                 raise UsageError(f"{source} holds no numbered layers beyond {layers}, so it cannot be cut")
             _write(stream, 8 + length, kept, extra, target)
     except (OSError, ValueError, KeyError, struct.error) as error:
         raise UsageError(f"{source} cannot be cut to {layers} layers: {error}") from None
-
-
-def _is_kept(name: str, layers: int) -> bool:
-    number = _LAYER.search(name)
-    return number is None or int(number.group(1)) < layers
 
 
 def _write(stream: Any, begin: int, kept: dict[str, Any], extra: Any, target: Path) -> None:

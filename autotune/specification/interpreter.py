@@ -12,7 +12,7 @@ from shutil import which
 from typing import Any, Protocol
 
 from autotune.domain import RewardSpec
-from autotune.errors import AutotuneError, MachineError, UsageError
+from autotune.errors import MachineError, UsageError
 from autotune.frameworks.environments import TRL, Environment
 from autotune.machine.clock import SystemClock
 from autotune.running.local import home_tag
@@ -151,27 +151,21 @@ class Interpreter:
         return result
 
     def _sound(self, result: Result, also: str = "") -> Result:
-        if not result.ok:
-            raise self._problem(result, also)
-        return result
-
-    def _problem(self, result: Result, also: str = "") -> AutotuneError:
+        if result.ok:
+            return result
         said = result.message or result.detail or "failed"
-        return MachineError((said if said.startswith(self.python) else f"{self.python}: {said}") + also)
+        raise MachineError((said if said.startswith(self.python) else f"{self.python}: {said}") + also)
 
     def _another(self) -> str:
         """Returns a hint to name an interpreter, if the tool's own was used because none was named."""
         return "; or name the one of your training environment with --python" if self.python == sys.executable else ""
 
     def _directory(self, command: str, payload: Mapping[str, Any]) -> Path:
-        return self.home / "prepared" / self._key(command, payload)
-
-    def _key(self, command: str, payload: Mapping[str, Any]) -> str:
-        """Returns the cache key; it changes with the interpreter's packages, by their folder's modification time."""
+        """Returns the cache's folder; it changes with the interpreter's packages, by their folder's time."""
         sites = Path(self.python).parent.parent.glob("lib/python*/site-packages")
         stamps = sorted(f"{site}:{site.stat().st_mtime_ns}" for site in sites)
         text = "\n".join((command, self.python, dumps(payload), *stamps))
-        return f"{command}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return self.home / "prepared" / f"{command}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     @staticmethod
     def _kept(directory: Path) -> Result | None:

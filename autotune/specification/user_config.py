@@ -35,12 +35,10 @@ def with_config(request: Request, imported: Imported, fields: Mapping[str, Field
     """
     framework = framework_named(request.framework)
     _ask(request, imported)
-    request = _at_its_rows(
-        request,
-        imported,
-        fields,
-        _trained(framework.launched(imported), {**imported.knobs, **request.baseline}, processes),
-    )
+    launched = _trained(framework.launched(imported), {**imported.knobs, **request.baseline}, processes)
+    if launched and request.rows_per_update is None:  # of another number of processes
+        rows = _rows(_knobs(request, imported, fields, launched), launched)
+        request = replace(request, rows_per_update=rows)
     knobs = _knobs(request, imported, fields, processes)
     rows = request.rows_per_update or _rows(knobs, processes)
     length = request.max_completion_length or imported.max_completion_length or _default(fields, COMPLETION)
@@ -81,13 +79,6 @@ def _trained(launched: int, knobs: Mapping[str, KnobValue], processes: int) -> i
     """Returns the processes the file was written for, without an accelerate file's share for a rollout server."""
     served = int(knobs.get("rollout_gpus", 0))
     return processes if served and launched == processes + served else launched
-
-
-def _at_its_rows(request: Request, imported: Imported, fields: Mapping[str, Field], launched: int) -> Request:
-    """Keeps the rows per update of a file that was written for another number of processes."""
-    if not launched or request.rows_per_update is not None:
-        return request
-    return replace(request, rows_per_update=_rows(_knobs(request, imported, fields, launched), launched))
 
 
 def _knobs(request: Request, imported: Imported, fields: Mapping[str, Field], processes: int) -> dict[str, KnobValue]:

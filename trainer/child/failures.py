@@ -13,6 +13,8 @@ from .contract import SIGNS, ContractError, FailureReason, Nearness, Phase, Pool
 
 HANDLES = ("CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_NOT_INITIALIZED")
 """A library could not set itself up on the GPU: for lack of memory, if there is little left."""
+_NOT_THE_USERS = (os.path.dirname(__file__), os.path.join(os.path.dirname(os.__file__), "asyncio"))
+"""Folders of the code that calls a reward."""
 _PYDANTIC = re.compile(r"^(?:Value|Assertion) error, (?P<said>.*?)(?: \[type=\w+, .*)?$")
 """Message of pydantic, which checks vLLM's settings and puts the sentence into the middle of its own."""
 
@@ -75,7 +77,7 @@ def memory_pool(error: BaseException) -> Optional[Pool]:
     reading = cause(error)
     if reading is not None and reading.sign.reason is FailureReason.OOM:
         return reading.sign.pool
-    if any(text in str(error) for text in HANDLES) and _device_is_full():
+    if any(text in text_of(error) for text in HANDLES) and _device_is_full():
         return Pool.DEVICE
     if type(error).__name__ == "OutOfMemoryError":
         # Ray's watches the machine's memory; torch's is the device's.
@@ -94,13 +96,31 @@ def _device_is_full() -> bool:
 
 def cause(error: BaseException) -> Optional[SignMatch]:
     """Returns the sign of an exception's text; ``None`` if the text is unknown or only reports another failure."""
-    reading = read_signs(str(error), SIGNS)
+    reading = read_signs(text_of(error), SIGNS)
     return reading if reading is not None and reading.sign.nearness is Nearness.CAUSE else None
+
+
+def text_of(error: BaseException) -> str:
+    """Returns the text of an error; empty if its class, which may be the user's, cannot make one."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def fault_of_reward(error: BaseException) -> str:
+    """Describes an error of a reward, with the line of the user's own file that it passed last, or the remedy."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.dirname(f.filename) not in _NOT_THE_USERS]
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    if own and not missing_variable(error):
+        return "%s (%s, line %s)" % (describe(error), os.path.basename(own[-1].filename), own[-1].lineno)
+    lacks = isinstance(error, TypeError) and "unexpected keyword argument" in text_of(error)
+    return describe(error) + ("; it is given every column of the prompts: end its arguments with **kwargs" * lacks)
 
 
 def describe(error: BaseException) -> str:
     """Returns the line that names the fault, with the error's type if it adds to the line."""
-    text = str(error).strip().splitlines()
+    text = text_of(error).strip().splitlines()
     reading = cause(error)
     line = reading.line if reading is not None else text[0] if text else ""
     sentence = "%s: %s" % (type(error).__name__, unprefixed(line)[:400]) if line else type(error).__name__
@@ -182,5 +202,5 @@ def _message(error: BaseException) -> str:
     reading = cause(error)
     if reading is not None:
         return unprefixed(reading.line)
-    checked = [line for line in str(error).splitlines() if _PYDANTIC.match(line.strip())]
-    return unprefixed(checked[0]) if checked else str(error)
+    checked = [line for line in text_of(error).splitlines() if _PYDANTIC.match(line.strip())]
+    return unprefixed(checked[0]) if checked else text_of(error)

@@ -31,7 +31,7 @@ from .contract import (
     dumps,
     write_atomic,
 )
-from .failures import IllegalSettingError, RewardFailedError, classify, describe, tail
+from .failures import IllegalSettingError, RewardFailedError, classify, describe, fault_of_reward, tail
 from .model_facts import commit_of, model_facts, model_folder, refuse_broken
 from .prompt_rows import (
     MOST_MEASURED,
@@ -279,7 +279,7 @@ def check_reward(reward: Reward, arguments: Mapping[str, Any]) -> List[Optional[
     except RAISED as error:
         if isinstance(error, RewardFailedError):
             raise
-        raise RewardFailedError("the reward function %s raised %s" % (name, describe(error))) from error
+        raise RewardFailedError("the reward function %s raised %s" % (name, fault_of_reward(error))) from error
     return as_numbers(answer, name, arguments["completions"])
 
 

@@ -114,7 +114,7 @@ def measure(limit: float, device: str = "", timed: Timer = fastest) -> Dict[str,
 
     cuda = device != "cpu" and torch.cuda.is_available()
     device = "cuda" if cuda else "cpu"
-    finish: Work = torch.cuda.synchronize if cuda else _nothing
+    finish: Work = torch.cuda.synchronize if cuda else lambda: None  # a CPU has finished when the call returns
     began = time.perf_counter()
     data: Dict[str, Any] = {
         "device": device,
@@ -238,7 +238,3 @@ def to_neighbour(torch: Any, finish: Work, limit: float) -> float:
     source = torch.ones(LARGEST // 4, dtype=torch.uint8, device="cuda:0")
     target = torch.empty(LARGEST // 4, dtype=torch.uint8, device="cuda:1")
     return LARGEST // 4 / fastest(lambda: target.copy_(source), finish, limit)
-
-
-def _nothing() -> None:
-    """Returns at once: a CPU has finished when the call returns."""

@@ -173,17 +173,13 @@ def _load_private(path: Path) -> Any:
 
 def _function_of(module: Any, name: str, where: str) -> Reward:
     if not hasattr(module, name):
-        found = ", ".join(_functions_of(module)) or "none"
+        own = (n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__)
+        found = ", ".join(sorted(n for n in own if not n.startswith("_"))) or "none"
         raise RewardLoadError("%s has no function %r (functions there: %s)" % (where, name, found))
     function = getattr(module, name)
     if not callable(function) or inspect.isclass(function):
         raise RewardLoadError("%s in %s is a %s, not a function" % (name, where, type(function).__name__))
     return with_name(function, name)
-
-
-def _functions_of(module: Any) -> List[str]:
-    own = (n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__)
-    return sorted(n for n in own if not n.startswith("_"))
 
 
 def with_name(function: Any, name: str) -> Reward:

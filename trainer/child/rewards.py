@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from .contract import RewardSpec
-from .failures import RewardFailedError, describe, memory_pool
+from .failures import RewardFailedError, describe, fault_of_reward, memory_pool
 from .reward_files import Reward, RewardLoadError, called_in, file_reward, imported_reward, missing_package, working_in
 
 COLUMNS = ("solution", "answer")
@@ -153,7 +153,7 @@ def as_reward_error(error: BaseException) -> BaseException:
     """Converts an error that a reward raised to ``RewardFailedError``; out-of-memory errors stay unchanged."""
     if isinstance(error, RewardFailedError) or memory_pool(error) is not None:
         return error
-    return RewardFailedError("the reward raised %s" % describe(error))
+    return RewardFailedError("the reward raised %s" % fault_of_reward(error))
 
 
 def guarded(reward: Callable[..., Any]) -> Callable[..., Any]:

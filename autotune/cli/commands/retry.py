@@ -91,15 +91,11 @@ def sentence(requested: Trial, trial: Trial) -> str:
     how = "" if trial.outcome is None else trial.outcome.sentence()
     if trial.feasible:
         mended = "" if requested.feasible else f"; the failure of #{requested.number} no longer counts"
-        return f"trial {trial.number}, which repeats #{requested.number}: {how}{mended}{_disturbed(trial)}"
+        bound = f"; all {len(trial.timed_cycles())} of its cycles were disturbed, so its figure is a lower bound"
+        return f"trial {trial.number}, which repeats #{requested.number}: {how}{mended}{bound * trial.only_disturbed}"
     counts = requested.feasible and not trial.inconclusive
     lost = f"; its configuration, feasible in #{requested.number}, no longer is" if counts else ""
     return f"trial {trial.number}, which repeats #{requested.number}: {how}{lost}"
-
-
-def _disturbed(trial: Trial) -> str:
-    bound = f"; all {len(trial.timed_cycles())} of its cycles were disturbed, so its figure is a lower bound"
-    return bound if trial.only_disturbed else ""
 
 
 def _exit_code(trial: Trial, signal: int | None) -> int:

@@ -25,6 +25,7 @@ from autotune.cli.screens.observer import choose_mode, observing
 from autotune.cli.screens.shell_words import command_line, short_path
 from autotune.cli.stopping import Notice, SignalStop, leaving, stopping
 from autotune.documents.recommendation import recommendation_json
+from autotune.documents.study import budget_json, spec_json
 from autotune.domain import Budget, Study
 from autotune.errors import MachineError, UsageError
 from autotune.ports import Observer, Store
@@ -85,7 +86,7 @@ def start(options: StartOptions) -> None:
                 prepared = prepare(request, settings, say, bundled_model(), here)
             lanes_of(prepared.spec, here.at_once)
             if options.dry_run:
-                console.show(screens.plan_screen(prepared, limits, time.time()))
+                _show_plan(prepared, limits, as_json=options.as_json)
                 return
             _refuse_nothing(prepared, anyway=options.anyway)
             ended = _run(settings, prepared, limits, options, notice, spread)
@@ -168,6 +169,14 @@ def _run(
         result = run(prepared, study)
         _end(settings, read_study(store, result.study), result, as_json=options.as_json)
         return exit_code(result, stop)
+
+
+def _show_plan(prepared: Prepared, limits: Budget, *, as_json: bool) -> None:
+    if as_json:
+        document = {"type": "plan", **spec_json(prepared.spec), "legal_combinations": prepared.legal}
+        console.record({**document, "budget": budget_json(limits)})
+    else:
+        console.show(screens.plan_screen(prepared, limits, time.time()))
 
 
 def _end(settings: Settings, read: StudyReading, result: StudyResult, *, as_json: bool) -> None:

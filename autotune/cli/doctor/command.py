@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import console
+from autotune.cli.commands.space import NodesOption
 from autotune.cli.commands.start_options import (
     ConfigOptions,
     EnvOption,
@@ -62,6 +63,7 @@ class DoctorOptions(ConfigOptions):
         str | None, typer.Option(metavar="KIND", help="Only --config, for --gpus of this kind that need not be here.")
     ] = None
     gpus: GpusOption = None
+    nodes: NodesOption = 1
     reward: RewardOption = None
     env: EnvOption = None
     task: TaskOption = None
@@ -85,7 +87,7 @@ def doctor(options: DoctorOptions) -> None:
       autotune doctor --python /my/env/bin/python --config grpo.yaml
       autotune doctor --python /my/swift-env/bin/python --framework swift
       autotune doctor --reward rewards.py:score --json
-      autotune doctor --config grpo.yaml --gpu h100 --gpus 8
+      autotune doctor --config grpo.yaml --gpu h100 --gpus 8 --nodes 2
       autotune doctor --ray auto --python /my/env/bin/python
 
     Exit code 5 means that no study can run here yet, 2 that only the configuration is at fault; warnings alone are 0.
@@ -98,6 +100,8 @@ def doctor(options: DoctorOptions) -> None:
     if options.ray is not None:
         _show_nodes(options.ray, os.path.abspath(python), environment, options.as_json)
         return
+    if options.nodes > 1 and options.gpu is None:
+        raise UsageError("--nodes goes with --gpu KIND: the nodes that --config is checked for")
     let_through(options.env or ())
     asked = _request(options)
     if options.gpu is not None:
@@ -105,7 +109,7 @@ def doctor(options: DoctorOptions) -> None:
         return
     reward, task = options.reward or [], options.task
     try:
-        wanted = rewards_of(options.config, reward, task, options.framework, "" if asked is None else asked.checkout)
+        wanted = rewards_of(asked, reward, task)
     except UsageError:
         if asked is None or reward or task:
             raise
@@ -113,7 +117,7 @@ def doctor(options: DoctorOptions) -> None:
     findings = [*_places(settings_for(options.home)), *_machine(), *_training(python, wanted, environment)]
     findings += _there(options.framework, options.gpus)
     if asked is not None:
-        keys = {} if wanted is None or options.config is None else _keys(options.config, options.framework)
+        keys = {} if wanted is None else _keys(asked)
         findings += [*check_trackers(python, keys), *check_config(asked, wiring.config_faults)]
     _show(findings, [finding for finding in findings if finding.name != CONFIG], options.as_json)
 
@@ -135,7 +139,7 @@ def _request(options: DoctorOptions) -> Request | None:
     from autotune.cli.commands.start_request import paper_request
 
     found = os.path.abspath(shutil.which(os.path.expanduser(options.python)) or options.python)
-    return paper_request(options, options.framework, gpus=options.gpus, python=found)
+    return paper_request(options, options.framework, gpus=options.gpus, nodes=options.nodes, python=found)
 
 
 def _on_paper(request: Request | None, kind: str) -> list[Finding]:
@@ -147,10 +151,10 @@ def _on_paper(request: Request | None, kind: str) -> list[Finding]:
     from autotune.specification.config_faults import faults_of
     from autotune.specification.on_paper import Recorded
 
-    if request is None:
-        raise UsageError("--gpu is the kind of GPU that a configuration is checked for; name it with --config")
+    if request is None or request.gpus == 0:
+        raise UsageError("--gpu is the kind of --gpus, one or more, that a configuration is checked for; name --config")
     gpu = gpu_of(kind)
-    machine = Machine(gpu.name, gpu.memory, request.gpus or 1)
+    machine = Machine(gpu.name, gpu.memory, 1 if request.gpus is None else request.gpus, request.nodes)
     there = replace(described(machine, gpu), framework=request.framework)
     return check_faults(request, faults_of(request, Recorded(), there), machine.words())
 
@@ -159,29 +163,25 @@ TrainingNeeds = tuple[tuple[RewardSpec, ...], tuple[str, ...]]
 """Rewards to load, and modules a configuration needs."""
 
 
-def rewards_of(
-    config: Path | None, reward: Sequence[str], task: str | None, framework: str = "trl", checkout: str = ""
-) -> TrainingNeeds | None:
+def rewards_of(request: Request | None, reward: Sequence[str], task: str | None) -> TrainingNeeds | None:
     """Returns rewards and modules named by the options; ``None`` if no option was given. Raises ``UsageError`` where a
     file is not there, or a word is not one that its option takes."""
     from autotune.cli.doctor.training_checks import OPTIONAL_KEYS
     from autotune.specification.request import PACKAGES
     from autotune.specification.user_input import rewards_configured, rewards_named, task_named
-    from search_spaces.frameworks import resolved
 
-    if config is None and not reward and task is None:
+    if request is None and not reward and task is None:
         return None
-    folder = Path.cwd()
-    keys: Mapping[str, Any] = {} if config is None else _keys(config, framework)
+    folder, keys = Path.cwd(), {} if request is None else _keys(request)
     named = rewards_named(reward, folder)
     if task is not None:
         named += (RewardSpec("reasoning_gym", task_named(task)),)
     own = keys.get("reward_funcs")
-    if not named and own:
+    if not named and own and request is not None:
         words = [own] if isinstance(own, str) else own
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise UsageError(f"{config}: reward_funcs: expected a list of names")
-        named = rewards_configured(words, folder, resolved(framework), checkout)
+            raise UsageError(f"{request.config_name}: reward_funcs: expected a list of names")
+        named = rewards_configured(words, folder, request.framework, request.checkout)
     needed = {**PACKAGES, **OPTIONAL_KEYS}
     return named, tuple(dict.fromkeys(needed[key] for key in needed if _is_on(keys.get(key))))
 
@@ -192,11 +192,10 @@ def _is_on(value: Any) -> bool:
     return bool(value) and [str(word).lower() for word in words] not in (["false"], ["none"])
 
 
-def _keys(config: Path, framework: str) -> Mapping[str, Any]:
-    from autotune.cli.commands.start_request import config_text
+def _keys(request: Request) -> Mapping[str, Any]:
     from autotune.frameworks import Source, framework_named
 
-    return framework_named(framework).read_keys(Source(config_text(config), str(config)), {})
+    return framework_named(request.framework).read_keys(Source(request.config or "", request.config_name), {})
 
 
 def _places(settings: Settings) -> list[Finding]:

@@ -156,11 +156,12 @@ def check_config(request: Request, look: Callable[[Request, Resources], Faults])
 
 def check_faults(request: Request, faults: Faults, where: str) -> list[Finding]:
     """Returns the faults of the configuration as findings; ``where`` it was judged for."""
+    notes = [Finding("note", Verdict.OK, each) for each in faults.notes]
     if faults.sentences:
         return [Finding(CONFIG, Verdict.PROBLEM, sentence) for sentence in faults.sentences]
     if faults.lacking:
-        return [Finding(CONFIG, Verdict.WARNING, faults.lacking)]
-    return [Finding(CONFIG, Verdict.OK, f"{request.config_name}: read, and legal on {where}")]
+        return [Finding(CONFIG, Verdict.WARNING, faults.lacking), *notes]
+    return [Finding(CONFIG, Verdict.OK, f"{request.config_name}: read, and legal on {where}"), *notes]
 
 
 def check_trackers(python: str, keys: Mapping[str, Any]) -> list[Finding]:
@@ -191,7 +192,9 @@ def check_optional(
     parts = [", ".join(f"{o.name} {packages[o.name]}" for o in here)] if here else []
     parts += [f"not installed: {', '.join(lacking)}"] if lacking else []
     found = [Finding("optional", Verdict.OK, "; ".join(parts))]
-    found += [_outside(o, packages[o.name], pip, gpus) for o in here if not within(str(o.known), packages[o.name])]
+    for o in (each for each in here if not within(str(each.known), packages[each.name])):
+        text = f"{o.name} {packages[o.name]} is outside {o.known}, which {o.gives} is known to work with"
+        found.append(Finding(o.name, Verdict.WARNING, text, _install(o, pip, gpus)))
     missed = [o for o in optional if gpus and o.without and o not in here]
     found += [Finding(o.name, Verdict.WARNING, o.without, _install(o, pip, gpus)) for o in missed]
     return found
@@ -210,11 +213,6 @@ def check_attention(packages: Mapping[str, str], capabilities: Sequence[tuple[in
         "torch.backends.cuda.enable_cudnn_sdp(False) where your training begins"
     )
     return [Finding("attention", Verdict.WARNING, text)]
-
-
-def _outside(package: Wished, version: str, pip: str, gpus: bool) -> Finding:
-    text = f"{package.name} {version} is outside {package.known}, which {package.gives} is known to work with"
-    return Finding(package.name, Verdict.WARNING, text, _install(package, pip, gpus))
 
 
 def _install(package: Wished, pip: str, gpus: bool) -> str:

@@ -112,7 +112,10 @@ def live_table(state: LiveState, width: int = WIDTH) -> RenderableType:
     lines: list[RenderableType] = [_line(_title(state), width, "bold")]
     lines.extend(_best(state, columns, width))
     lines.extend(_line(text, width, "cyan") for text in _running(state))
-    lines.extend(_line(text, width, "red") for text in _failures(state))
+    failed = [t for t in state.trials if t.state is TrialState.FAIL and t.outcome is not None]
+    latest = sorted(failed, key=lambda t: (t.finished_at or 0.0, t.number))[-FAILURE_ROWS:]
+    failures = (f"failed   #{t.number} {failure_words(t, state.study)}" for t in reversed(latest))
+    lines.extend(_line(text, width, "red") for text in failures)
     lines.append(_line(_counts(state), width))
     lines.append(_line(budget_line(state), width))
     if state.message:
@@ -155,12 +158,6 @@ def _present(state: LiveState, trial: Trial, phase: CurrentPhase | None, since: 
     lasted = format_duration(max(0.0, state.now - since))
     what = "" if trial.number == 0 else f": {brief(trial.configuration, state.study.spec.baseline)}"
     return f"running  #{trial.number} {trial.kind.value}{at}, {where} for {lasted}{what}"
-
-
-def _failures(state: LiveState) -> list[str]:
-    failed = [t for t in state.trials if t.state is TrialState.FAIL and t.outcome is not None]
-    latest = sorted(failed, key=lambda t: (t.finished_at or 0.0, t.number))[-FAILURE_ROWS:]
-    return [f"failed   #{t.number} {failure_words(t, state.study)}" for t in reversed(latest)]
 
 
 def failure_words(trial: Trial, study: Study) -> str:

@@ -25,7 +25,9 @@ def knob_table(space: SearchSpace, framework: str) -> Table:
     table.add_column("class", no_wrap=True)
     table.add_column("set by", no_wrap=True)
     for name, values in _knobs(space).items():
-        cells = (name, ", ".join(knob_value(v, name) for v in values), _class(name, values), _reach(name, framework))
+        setting = KNOBS[name].frameworks.get(framework)
+        reach = "-" if setting is None else setting.reach.value.replace("seam", "a launcher")
+        cells = (name, ", ".join(knob_value(v, name) for v in values), _class(name, values), reach)
         table.add_row(*(Text(cell) for cell in cells))
     return table
 
@@ -40,11 +42,6 @@ def _class(name: str, values: Sequence[KnobValue]) -> str:
     """Returns the strongest effect that moving among ``values`` can have."""
     effects = (KNOBS[name].effect_between(values[0], value) for value in values)
     return max(effects, key=lambda effect: effect.rank).value if len(values) > 1 else "fixed"
-
-
-def _reach(name: str, framework: str) -> str:
-    setting = KNOBS[name].frameworks.get(framework)
-    return "-" if setting is None else setting.reach.value.replace("seam", "a launcher")
 
 
 def counted(

@@ -79,18 +79,13 @@ def standings_table(rows: Sequence[Standing], columns: KnobColumns, baseline: Co
     for row in rows:
         own = "baseline" if row.configuration == baseline else other
         cells = [
-            standing_label(row),
+            f"#{row.numbers[0]}" + (f" x{len(row.numbers)}" if len(row.numbers) > 1 else ""),
             rate(row.tokens_per_hour) + ("" if row.same_learning else PERMITTED_MARK),
             own if row.ratio is None else signed_percent(row.ratio),
             *columns.cells(row.configuration),
         ]
         table.add_row(*(Text(cell, "bold green" if row is leader else "") for cell in cells))
     return table
-
-
-def standing_label(row: Standing) -> str:
-    """Returns ``#7``, or ``#7 x3`` when three trials measured it."""
-    return f"#{row.numbers[0]}" + (f" x{len(row.numbers)}" if len(row.numbers) > 1 else "")
 
 
 STANDINGS_WIDTH = 34

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import sys
@@ -12,15 +13,18 @@ from typing import Any
 import pytest
 
 from autotune.cli import console
+from autotune.cli.app import build_app
+from autotune.cli.commands.start import _show_plan
 from autotune.cli.commands.start_request import config_text
 from autotune.cli.failures import exit_code_of
 from autotune.cli.screens.text import clock_time
-from autotune.domain import Study
+from autotune.domain import Budget, Study
 from autotune.domain.differences import differing
 from autotune.errors import UsageError
 from autotune.settings import HomePaths
 from autotune.specification.resolve import keep_prompts
 from autotune.specification.user_input import sha256_of
+from tests.support.factories import study_spec
 from tests.unit.cli.conftest import Run
 
 
@@ -66,6 +70,35 @@ def test_a_closed_or_full_stream_is_no_crash(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(OSError, match="No space") as raised:
         console.line("a result")
     assert raised.value.filename == "the command's output"
+
+
+def test_a_reader_that_reads_no_further_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_: str) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=gone, flush=lambda: None))
+    assert exit_code_of(lambda: build_app()(["space", "list"], prog_name="autotune")) == 141
+
+
+def test_help_and_version_are_words_too(autotune: Run) -> None:
+    assert autotune("help")[1].startswith("Usage: autotune")
+    assert autotune("help", "best")[1].startswith("Usage: autotune best")
+    assert autotune("version")[1] == autotune("--version")[1]
+
+
+def test_a_database_that_hides_the_one_of_the_home_is_told(
+    autotune: Run, home: HomePaths, study: Study, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_DATABASE", str(tmp_path / "other.sqlite"))
+    assert "$AUTOTUNE_DATABASE names another database" in autotune("status", "--home", str(home.root))[2]
+    assert "$AUTOTUNE_DATABASE" not in autotune("status", "--home", str(tmp_path / "new"))[2]
+
+
+def test_a_plan_in_json_is_one_record(capsys: pytest.CaptureFixture[str]) -> None:
+    _show_plan(SimpleNamespace(spec=study_spec(), legal=7), Budget(60.0, None, None), as_json=True)  # type: ignore[arg-type]
+    found = json.loads(capsys.readouterr().out)
+    assert (found["type"], found["legal_combinations"], found["budget"]["wall_seconds"]) == ("plan", 7, 60.0)
+    assert found["baseline"] == dict(study_spec().baseline)
 
 
 def test_a_time_that_no_clock_shows_is_no_crash() -> None:

@@ -40,8 +40,10 @@ def test_reading_settings_creates_nothing(tmp_path: Path) -> None:
 
 def test_a_home_that_is_a_file_or_no_path_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="is not a folder"):
-        read_settings({"AUTOTUNE_HOME": str(tmp_path / "file")})
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in ("file", "loop"):
+        with pytest.raises(UsageError, match="is not a folder"):
+            read_settings({"AUTOTUNE_HOME": str(tmp_path / name)})
     with pytest.raises(UsageError, match="not a usable path"):
         read_settings({"AUTOTUNE_HOME": "~nobody-of-this-name/x"})
 

@@ -220,11 +220,28 @@ def test_a_variable_that_a_trial_does_not_have_is_told_with_the_option_that_pass
         check_reward(reward, {"completions": ["a"]})
     with pytest.raises(RewardFailedError, match=r"--env NO_SUCH_JUDGE_URL$"):
         guarded(reward)(completions=["a"])
-    with pytest.raises(RewardFailedError, match=r"KeyError: 'A_COLUMN'$"):
+    with pytest.raises(RewardFailedError, match=r"KeyError: 'A_COLUMN' \(judge.py, line 5\)$"):
         check_reward(load_reward(RewardSpec("file", "plain", str(path))), {"completions": ["a"]})
     path.write_text("import os\nURL = os.environ['NO_SUCH_JUDGE_URL']\ndef score(**_): pass\n")
     with pytest.raises(RewardFailedError, match=r"cannot be loaded.*--env NO_SUCH_JUDGE_URL$"):
         load_reward(RewardSpec("file", "score", str(path)))
+
+
+def test_an_error_of_a_reward_is_told_with_its_line_or_what_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "r.py"
+    path.write_text(
+        "class Silent(Exception):\n    def __str__(self):\n        raise RuntimeError('no text')\n"
+        "def silent(completions, **_):\n    raise Silent\ndef bare(completions): return [1.0]\n"
+        "async def late(completions, **_):\n    return [1 / 0]\n"
+    )
+    expected = {
+        "silent": r"raised Silent \(r.py, line 5\)$",
+        "late": r"raised ZeroDivisionError: division by zero \(r.py, line 8\)$",
+        "bare": r"unexpected keyword argument 'answer'; .* end its arguments with \*\*kwargs$",
+    }
+    for name, said in expected.items():
+        with pytest.raises(RewardFailedError, match=said):
+            check_reward(load_reward(RewardSpec("file", name, str(path))), {"completions": ["a"], "answer": ["b"]})
 
 
 @pytest.mark.parametrize("code", [0, 3, "done"])

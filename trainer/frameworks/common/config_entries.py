@@ -92,7 +92,8 @@ def read_mapping(text: str, name: str, kind: str, expected: str) -> dict[str, En
     except SpaceError as error:
         raise ConfigError(str(error)) from None
     if not isinstance(document.value, dict):
-        raise problem(name, document.line, f"expected a mapping of {expected}, got {document.described}")
+        got = f"got {document.described}" if document.line else "and it is empty"
+        raise problem(name, document.line, f"expected a mapping of {expected}, {got}")
     return document.value
 
 

@@ -73,7 +73,9 @@ class Field:
 
         Raises FieldError for a value of another type.
         """
-        found = self._chosen(self._read(value) if isinstance(value, str) else value)
+        found = self._read(value) if isinstance(value, str) else value
+        spelled = {str(choice): choice for choice in self.choices}  # as in transformers' parsers, text may be a number
+        found = spelled.get(found, found) if isinstance(found, str) else found
         if not any(_fits(found, kind) for kind in self.kinds):
             raise FieldError(f"expected {self.expected}, got {_value_in_words(value)}{self._hint(value)}")
         if self.choices and found is not None and found not in self.choices:
@@ -81,11 +83,6 @@ class Field:
             ending = f"; did you mean {close[0]}" if close else ""
             raise FieldError(f"expected {self.expected}, got {show(value)}{ending}")
         return found
-
-    def _chosen(self, value: Any) -> Any:
-        """Returns the choice that ``value`` writes; as in transformers' parsers, text may stand for a number."""
-        spelled = {str(choice): choice for choice in self.choices}
-        return spelled.get(value, value) if isinstance(value, str) else value
 
     def _read(self, text: str) -> Any:
         kinds = self.kinds
@@ -110,22 +107,12 @@ class Field:
 
 def fields_of(described: Mapping[str, Mapping[str, Any]]) -> dict[str, Field]:
     """Returns the fields of the child's ``describe`` (``Result.data["fields"]``)."""
-    return {
-        name: Field(name, **{**entry, "choices": tuple(entry.get("choices") or ())})
-        for name, entry in described.items()
-    }
+    return {key: Field(key, **{**own, "choices": tuple(own.get("choices") or ())}) for key, own in described.items()}
 
 
-def _whole(text: str) -> Any:
+def _number(text: str, kind: Callable[[str], float] = float) -> Any:
     try:
-        return int(text)
-    except ValueError:
-        return text
-
-
-def _number(text: str) -> Any:
-    try:
-        return float(text)
+        return kind(text)
     except ValueError:
         return text
 
@@ -135,20 +122,18 @@ def _switch(text: str) -> Any:
     return True if word in _TRUE else False if word in _FALSE else text
 
 
-_READERS: Mapping[str, Callable[[str], Any]] = {"bool": _switch, "int": _whole, "float": _number}
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "bool": _switch, "int": lambda text: _number(text, int), "float": _number
+}  # fmt: skip
 
 
 def _mapping(text: str) -> Any:
     """Parses JSON text of a mapping as TRL does; any other text stays text."""
     try:
-        found = json.loads(text, parse_constant=_no_constant)
+        found = json.loads(text, parse_constant=int)  # which takes no NaN
         return _plain_words(found) if isinstance(found, dict) else text
     except (ValueError, RecursionError):
         return text
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(name)
 
 
 def _plain_words(value: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +147,7 @@ def _plain_word(item: Any) -> Any:
     if item.lower() in ("true", "false"):
         return item.lower() == "true"
     if item.isdecimal():
-        return _whole(item)
+        return _number(item, int)
     return _number(item) if item.replace(".", "", 1).isdecimal() else item
 
 
@@ -189,9 +174,8 @@ def _in_words(kind: str) -> str:
     inside = _LIST.fullmatch(kind)
     if inside is None:
         return _WORDS.get(kind, "plain data")
-    return {"str": "a list of names", "float": "a list of numbers", "dict": "a list of mappings"}.get(
-        inside[1], "a list"
-    )
+    several = {"str": "a list of names", "float": "a list of numbers", "dict": "a list of mappings"}
+    return several.get(inside[1], "a list")
 
 
 def _value_in_words(value: Any) -> str:
@@ -204,11 +188,7 @@ def _value_in_words(value: Any) -> str:
 
 def words_of(arguments: Mapping[str, Any]) -> list[str]:
     """Returns the words ``--name value ...``; a mapping becomes JSON, a list several words."""
-    found: list[str] = []
-    for key, value in arguments.items():
-        found.append(f"--{key}")
-        found += [_word(item) for item in value] if isinstance(value, list | tuple) else [_word(value)]
-    return found
+    return [word for key, value in arguments.items() for word in (f"--{key}", *as_words(value))]
 
 
 def _word(value: Any) -> str:
@@ -221,7 +201,7 @@ def _word(value: Any) -> str:
 
 def as_words(value: Any) -> list[str]:
     """Returns a file's value as ms-swift's command-line words."""
-    return [_word(item) for item in value] if isinstance(value, list) else [_word(value)]
+    return [_word(item) for item in value] if isinstance(value, list | tuple) else [_word(value)]
 
 
 def typed(field: Field, words: Sequence[str]) -> Any:

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from search_spaces.knobs.model import show, whole_number
 from trainer.frameworks.common.config_entries import problem
-from trainer.frameworks.common.shell import Word
+from trainer.frameworks.common.shell import Word, commands
 
 _OPTION = re.compile(r"--?([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 _MODULES: Mapping[str, str] = {
@@ -73,6 +73,15 @@ def uncounted_by(key: str, line: int, text: str, name: str) -> str:
     """Builds the note on ``key``, whose number of training processes only a shell knows."""
     said = f"{key}: {show(text)} is no number that can be read here; rows per update are counted for the GPUs held"
     return str(problem(name, line, f"{said}, --effective-batch N says otherwise"))
+
+
+def described(file: Word, text: str, name: str) -> str:
+    """Returns a file's name for messages: with the line of script ``name`` that writes it, or its unknown part."""
+    line = next((c.words[0].line for c in commands(text, name) if [w.text for w in c.words] == [">", file.text]), 0)
+    said = f"which line {line} of the script writes; keep it as a file, or run that part first" if line else ""
+    part = "which" if file.unknown == file.text else f"of which {show(file.unknown)}"
+    said = f"{part} is known to a shell only" if file.unknown else said
+    return f"{show(file.text)} ({said})" if said else show(file.text)
 
 
 def _options(words: Sequence[Word]) -> dict[str, Word]:

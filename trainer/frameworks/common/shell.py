@@ -333,7 +333,10 @@ class _Runner:
         more = [word for document in documents for word in document.children_by_field_name("argument")]
         inner = [child for document in documents for child in document.children]
         for each in (*node.children, *inner):
-            more += each.children_by_field_name("destination")[1:] if each.type == "file_redirect" else []
+            to = each.children_by_field_name("destination") if each.type == "file_redirect" else []
+            more += to[1:]
+            if documents and to:  # a file that the script writes
+                self.found.append(Command((Word(">", line_of(each)), self._value(to[:1]))))
         status = None
         if body is not None and body.type == "command":
             status = self._command(body, more, [each for each in inner if each.type == "heredoc_body"])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from search_spaces.knobs.model import show
 from trainer.frameworks.common.config_entries import ConfigError, Faults, problem
-from trainer.frameworks.common.launcher import Launch
+from trainer.frameworks.common.launcher import Launch, described
 from trainer.frameworks.common.shell import CALLERS, Command, Word, commands
 from trainer.frameworks.common.shell_tree import ShellError
 
@@ -19,6 +20,7 @@ _KEYS = re.compile(r"(?:\s|#[^\n]*\n)*(?:[-{\"']|[\w.]+\s*:(?:\s|$))")
 """Matches the beginning of a file of keys."""
 _LAUNCHERS = re.compile(r"accelerate|deepspeed|pdb|pip|torch\.|trl\.cli|vllm")
 """Matches modules that train nothing by themselves."""
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _MODULE = re.compile(r"(?:^|[/.])(?:trl[/.])?scripts[/.](?:grpo)(?:\.py)?$")
 
 
@@ -63,13 +65,14 @@ def refer(text: str, name: str, own: str = "", line: int = 1) -> None:
             raise problem(name, line, f"this starts another framework; read it with --framework {other}")
 
 
-def own_program(program: Word, name: str, trials: str) -> ConfigError:
+def own_program(program: Word, name: str, trials: str, own: str = "") -> ConfigError:
     """Returns the refusal of a user's own program: a trial cannot do its work in code.
 
     Args:
         trials: what a trial runs.
+        own: framework that is not referred to.
     """
-    refer(program.text, name, line=program.line)
+    refer(program.text, name, own, program.line)
     said = f"{show(program.text)} is a program of your own, and a trial runs {trials}; write what it gives its trainer"
     return problem(name, program.line, f"{said} into a YAML file, a key a line, and name --model, --data and --reward")
 
@@ -80,8 +83,10 @@ def _entry(command: Command) -> int | None:
     for at, text in enumerate(texts):
         if PurePosixPath(text).name == "trl" and texts[at + 1 : at + 2] == ["grpo"]:
             return at + 1
-        module = texts[at - 1 : at] == ["-m"] and not (command.words[at].unknown or _LAUNCHERS.match(text))
-        if _MODULE.search(text) or ((module or text.endswith(".py")) and _is_started(texts[:at])):
+        launched = bool(at == 1 and command.words[0].unknown and "".join(texts[2:3]).startswith("--"))
+        module = texts[at - 1 : at] == ["-m"] or (launched and _DOTTED.fullmatch(text) is not None)
+        module = module and not (command.words[at].unknown or _LAUNCHERS.match(text))
+        if _MODULE.search(text) or ((module or text.endswith(".py")) and (launched or _is_started(texts[:at]))):
             return at
     return None
 
@@ -92,10 +97,11 @@ def _is_started(before: Sequence[str]) -> bool:
     return started or ("accelerate" in names and "launch" in names)
 
 
-def refuse_config(words: Sequence[Word], launch: Launch, name: str, *, serves: bool = False) -> None:
+def refuse_config(words: Sequence[Word], launch: Launch, text: str, name: str, *, serves: bool = False) -> None:
     """Raises ``ConfigError`` if the keys are in a file: names that file, and the options to write into it.
 
     Args:
+        text: text of the script.
         serves: whether the script ``name`` also starts the rollout server.
     """
     texts = [word.text for word in words]
@@ -103,11 +109,11 @@ def refuse_config(words: Sequence[Word], launch: Launch, name: str, *, serves: b
     if at is None:
         return
     joined = texts[at].partition("=")[2]
-    file = joined or (texts[at + 1] if at + 1 < len(texts) else "")
+    file = replace(words[at], text=joined) if joined else words[min(at + 1, len(words) - 1)]
     beside = (launch.options or {}).get("config_file")
     options = [text.partition("=")[0] for text in texts if text.startswith("--") and not text.startswith("--config")]
-    said = f"the keys are in {show(file)}; give that file"
-    given = [f"--accelerate {beside.text}"] if beside is not None else []
+    said = f"the keys are in {described(file, text, name)}; give that file"
+    given = [f"--accelerate {described(beside, text, name)}"] if beside is not None else []
     given += [f"--server {name}"] if serves else []
     said += f", with {' and '.join(given)}" if given else ""
     said += f", and write {', '.join(options)} into it" if options else ""

@@ -12,7 +12,7 @@ from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.config_entries import Faults, asked_for, closest, problem, read_mapping, unknown
 from trainer.frameworks.common.exported import VISIBLE
 from trainer.frameworks.common.fields import Field, FieldError, as_words, typed
-from trainer.frameworks.common.launcher import Launch, launch_of
+from trainer.frameworks.common.launcher import Launch, described, launch_of
 from trainer.frameworks.common.script_folder import finds_itself
 from trainer.frameworks.common.server_script import PORT, Served, with_gpus, without
 from trainer.frameworks.common.shell import CALLERS, Command, Word
@@ -123,10 +123,10 @@ def _of_script(text: str, name: str) -> Given:
             raise own_program(command.words[at], name, "`swift rlhf`")
     kind, command, words = _training(found, name)
     serves = any(kind == "rollout" for kind, _, _ in found)
-    arguments = _arguments(_own(words), name, advice=f"with --server {name}" if serves else "")
-    rollouts = [_arguments(_own(words), name, of_server=True) for kind, _, words in found if kind == "rollout"]
+    arguments = _arguments(words, text, name, advice=f"with --server {name}" if serves else "")
+    rollouts = [_arguments(words, text, name, of_server=True) for kind, _, words in found if kind == "rollout"]
     served = {key: value for rollout in rollouts for key, value in rollout.items() if key in SERVED}
-    own = _own(words)
+    own = [word for word in words if word.text not in CALLERS]
     before = command.words[: len(command.words) - len(words)]
     return Given(
         {**arguments, **served},
@@ -166,7 +166,7 @@ def rollout_given(text: str, name: str) -> tuple[Command, dict[str, Argument], i
     if other is not None:
         said = f"expected one command `swift rollout ...`, found {len(found)}; a trial starts one server, so write one"
         raise problem(name, other.words[0].line, f"{said} with --vllm_data_parallel_size for its replicas")
-    return command, _arguments(_own(words), name, of_server=True), len(found)
+    return command, _arguments(words, text, name, of_server=True), len(found)
 
 
 def _started(command: Command, words: Sequence[Word]) -> tuple[str, ...]:
@@ -214,12 +214,9 @@ def asked_of(key: str, arguments: Mapping[str, Argument]) -> str:
     return "" if rollout and key == NATIVE["micro_batch_size"] else asked_for(key, _ASKED, {**NATIVE, **STEPS})
 
 
-def _own(words: Sequence[Word]) -> list[Word]:
-    """Returns the words except placeholders of the script's own arguments."""
-    return [word for word in words if word.text not in CALLERS]
-
-
-def _arguments(words: Sequence[Word], name: str, *, of_server: bool = False, advice: str = "") -> dict[str, Argument]:
+def _arguments(
+    words: Sequence[Word], text: str, name: str, *, of_server: bool = False, advice: str = ""
+) -> dict[str, Argument]:
     """Parses words into arguments by name.
 
     Args:
@@ -229,7 +226,7 @@ def _arguments(words: Sequence[Word], name: str, *, of_server: bool = False, adv
     found: dict[str, Argument] = {}
     if words and is_file(words[0].text):
         give = "write them into the script" if of_server else f"give that file {advice or 'instead'}"
-        raise problem(name, words[0].line, f"the arguments are in {show(words[0].text)}; {give}")
+        raise problem(name, words[0].line, f"the arguments are in {described(words[0], text, name)}; {give}")
     faults = Faults()
     for key, own, values in options_of(words, name, faults):
         hidden = next((word for word in values if word.unknown), None)

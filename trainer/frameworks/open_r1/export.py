@@ -36,6 +36,7 @@ from trainer.frameworks.common.exported import (
 )
 from trainer.frameworks.common.exported import rewards_of as modules_of
 from trainer.frameworks.common.serving import base_url
+from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.common.values import variables
 from trainer.frameworks.open_r1.keys import (
     CHECKPOINTING,
@@ -166,6 +167,8 @@ def export(request: ExportRequest) -> Export:
         raise ValueError(
             f"a run of Open-R1 on {request.nodes} nodes is not exported; give your own launcher its values"
         )
+    if is_script(request.user_config):  # a whole recipe is written beside a script
+        request = replace(request, user_config="", own_data=False)
     rewards = rewards_of(request.rewards)
     prompts = not (request.user_config and request.own_data)
     recipe = edited(request, rewards, prompts) if request.user_config else whole_recipe(request, rewards)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -38,8 +37,7 @@ from trainer.frameworks.common.deepspeed import (
     zero_knobs,
     zero_rest,
 )
-from trainer.frameworks.common.fields import Field, FieldError
-from trainer.frameworks.common.launcher import launch_of
+from trainer.frameworks.common.fields import Field, FieldError, typed
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
     NOT_OF_SERVER,
@@ -48,17 +46,17 @@ from trainer.frameworks.common.server_script import (
     check_pair,
     other_model,
     read_server,
-    serves,
     training_processes,
     unread_options,
 )
 from trainer.frameworks.common.trainer_keys import all_knobs
-from trainer.frameworks.common.training_script import is_script, own_program, refer, refuse_config, training_commands
+from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.open_r1.keys import (
     FIELDS,
     INPUTS,
     OBJECTIVE,
+    OWN,
     PROGRAM,
     SERVER_KEYS,
     acting,
@@ -67,6 +65,7 @@ from trainer.frameworks.open_r1.keys import (
     rest,
     wants_server,
 )
+from trainer.frameworks.trl.import_config import Script, plain_keys, read_script
 
 _SAID_ELSEWHERE = frozenset({"gradient_clipping", "fp16", "bf16", "scheduler"})
 """Keys that the recipe also sets, and that are compared with it."""
@@ -162,7 +161,8 @@ def read_keys(text: str, name: str) -> dict[str, Any]:
 
     Raises ConfigError for a text that is no mapping of plain values.
     """
-    return {key: entry.plain for key, entry in _Recipe(text, name).entries.items()}
+    recipe = _Recipe(text, name)
+    return plain_keys(recipe.entries) if recipe.script else {key: entry.plain for key, entry in recipe.entries.items()}
 
 
 def import_config(
@@ -190,12 +190,14 @@ def import_config(
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
     """
-    recipe = _Recipe(text, name)
-    faults, known = recipe.faults, recipe.typed(fields)
+    recipe = _Recipe(text, name, accelerate)
+    faults, known, script = recipe.faults, recipe.typed(fields), recipe.script or Script({})
     beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
-    launched = faults.of(lambda: training_processes(server, server_name), 0) or beside.file.processes or 0
+    counted = faults.of(lambda: training_processes(server, server_name), 0)
+    launched = script.launch.processes or counted or beside.file.processes or 0
     knobs = recipe.knobs(beside, processes or launched or 1)
     rewards = faults.of(recipe.named_rewards, tuple[str, ...]())
+    notes = [*recipe.notes(fields, server=wants_server(knobs))]
     faults.raise_collected()
     served = recipe.server_of(server, server_name, knobs)  # takes a server's share out of the knobs
     variables = recipe.entries.get(ENVIRONMENT)
@@ -209,7 +211,8 @@ def import_config(
         max_completion_length=recipe.length("max_completion_length"),
         lines=recipe.lines,
         text=text,
-        notes=(*recipe.notes(fields, server=wants_server(knobs)), *notes_beside(known, beside), *served.notes),
+        notes=(*notes, *notes_beside(known, beside), *served.notes),
+        asked=script.asked,
         max_prompt_length=recipe.length("max_prompt_length"),
         processes=launched,
     )
@@ -218,15 +221,17 @@ def import_config(
 class _Recipe(Reading):
     """A recipe while it is read."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, accelerate: str = "") -> None:
         super().__init__(name)
-        if is_script(text, name):
-            _refuse_script(text, name)
+        self.script = read_script(text, name, self.faults, OWN) if is_script(text, name) else None
+        for error in self.script.unread if self.script and not accelerate else ():
+            self.faults.add(error)
         self.entries: dict[str, Entry] = {}
-        for key, entry in read_mapping(text, name, "recipe", "Open-R1's keys").items():
+        keys = self.script.keys if self.script else read_mapping(text, name, "recipe", "Open-R1's keys")
+        for key, entry in keys.items():
             with self.faults.caught():
                 check_storable(key, entry, name)
-                why = refusal(key, entry.plain)
+                why = refusal(key, plain_keys({key: entry})[key] if self.script else entry.plain)
                 if why is not None:
                     raise problem(name, entry.line, f"{key}: {why}")
                 self.entries[key] = entry
@@ -237,7 +242,8 @@ class _Recipe(Reading):
         values: dict[str, Any] = {}
         for key in (key for key in self.entries if key in fields):
             try:
-                values[key] = fields[key].typed(self.entries[key].plain)
+                plain = self.entries[key].plain
+                values[key] = typed(fields[key], [*map(str, plain)]) if self.script else fields[key].typed(plain)
             except FieldError as error:
                 self.faults.add(self.problem(key, str(error)))
         self.values = values
@@ -274,26 +280,16 @@ class _Recipe(Reading):
 
     def notes(self, fields: Mapping[str, Field], *, server: bool) -> Iterator[str]:
         """Yields notes on keys that a trial ignores."""
+        yield from self.script.notes if self.script else ()
         for key in (key for key in self.entries if key not in fields and key != ENVIRONMENT):
             advice = closest(key, fields, 0.8, "")
             said = "Open-R1 has no such key and passes over it" + (f"; {advice}" if advice else "")
-            yield str(problem(self.name, self.line(key), f"{show(key)}: {said}"))
+            if self.script:
+                self.faults.add(self.problem(key, f"Open-R1's script has no such option; {advice or 'remove it'}"))
+            else:
+                yield str(problem(self.name, self.line(key), f"{show(key)}: {said}"))
         for key in self.values if server else ():
             if key in OF_COLOCATED:
                 yield str(self.problem(key, NOT_OF_SERVER))
             elif key in SERVER_KEYS:
                 yield str(self.problem(key, "a trial starts a rollout server of its own"))
-
-
-def _refuse_script(text: str, name: str) -> None:
-    """Raises ``ConfigError`` with the recipe to give: Open-R1's keys are in a recipe, not in a script."""
-    found = training_commands(text, name)
-    for command, place in found:
-        program = command.words[place]
-        if program.text.endswith(".py") and not program.unknown and PurePosixPath(program.text).name != "grpo.py":
-            raise own_program(program, name, "open_r1/grpo.py")
-        refuse_config(command.words[place + 1 :], launch_of(command.words[:place]), name, serves=serves(text, name))
-    refer(text, name, "openr1")
-    said = "Open-R1's keys are read from a recipe; write the options of the script into a YAML file, a key a line, and "
-    line = found[-1][0].words[0].line if found else 0
-    raise problem(name, line, f"{said}give that file, with --accelerate FILE for the launch")

@@ -86,6 +86,8 @@ MEASURING = (
 )
 """Keys without an effect on figures: a trial ignores or replaces them; an exported recipe keeps them."""
 
+OWN = ("openr1", NATIVE, MEASURING)
+"""What the reader of a script with options needs to know of Open-R1."""
 REFUSED: Mapping[str, str] = {
     "auto_find_batch_size": "it would change the batch in the middle of a trial; remove it",
     "hub_token": "a secret would be stored with the study; log in with `huggingface-cli login` instead",

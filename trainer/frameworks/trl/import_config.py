@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,7 +38,7 @@ from trainer.frameworks.common.config_entries import (
 )
 from trainer.frameworks.common.deepspeed import ZERO, at, said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError, typed
-from trainer.frameworks.common.launcher import Launch, launch_of, sharding_of, uncounted
+from trainer.frameworks.common.launcher import Launch, described, launch_of, sharding_of, uncounted
 from trainer.frameworks.common.script_folder import folder_notes, in_folder
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
@@ -82,8 +82,11 @@ from trainer.frameworks.trl.server import PROGRAM, starts_server, wants_server
 _NAMES = re.compile(r"grpo|gspo", re.IGNORECASE)
 _OPTIONS = ("--num_generations", "--reward_funcs", "--use_vllm")
 """Beginnings of options that GRPO alone has."""
-_TRLS = re.compile(r"(?:^|[/.])grpo(?:\.py)?$")
-"""Matches the name of TRL's script."""
+_SCRIPTS: Mapping[str, tuple[re.Pattern[str], str]] = {
+    "trl": (re.compile(r"(?:^|(?<!open_r1)[/.])grpo(?:\.py)?$"), "TRL's script"),
+    "openr1": (re.compile(r"(?:^|[/.])grpo(?:\.py)?$"), "open_r1/grpo.py"),
+}
+"""Framework -> pattern of its script's path, and the script in words."""
 _INPUTS: Mapping[str, str] = {
     "model_name_or_path": "model",
     "reward_funcs": "rewards",
@@ -98,6 +101,11 @@ _REFUSED: Mapping[str, str] = {
     "async_grpo": "asynchronous GRPO: a trial trains in step with its completions",
 }
 """Part of a script's path -> its kind of training, and the reason of the refusal."""
+
+
+Framework = tuple[str, Mapping[str, str], Container[str]]
+"""A key of ``_SCRIPTS``, knob -> key, and the keys that a trial ignores."""
+TRL: Framework = ("trl", NATIVE, MEASURING)
 
 
 @dataclass(frozen=True)
@@ -116,35 +124,38 @@ class Script:
     """Working directory of the training (``Command.folder``)."""
 
 
-def read_script(text: str, name: str, faults: Faults) -> Script:
+def read_script(text: str, name: str, faults: Faults, framework: Framework = TRL) -> Script:
     """Reads the keys of the one training command.
 
     Args:
         faults: collects every option that cannot be read.
+        framework: the framework whose script is read.
 
     Raises:
         ConfigError: no such command, several, or keys in a file.
     """
-    command, at = _training(text, name)
+    start, native, measuring = framework
+    command, at = _training(text, name, start)
     entry, words = command.words[at], command.words[at + 1 :]
     for part, why in _REFUSED.items():
         if part in entry.text:
             raise problem(name, entry.line, f"{show(entry.text)} trains with {why}")
-    if "open_r1" in entry.text or not _TRLS.search(entry.text):
-        raise own_program(entry, name, "TRL's script")
+    pattern, said = _SCRIPTS[start]
+    if not pattern.search(entry.text):
+        raise own_program(entry, name, said, start)
     launch = launch_of(command.words[:at])
-    refuse_config(words, launch, name, serves=serves(text, name))
+    refuse_config(words, launch, text, name, serves=serves(text, name))
     keys: dict[str, Entry] = {}
     notes = list(uncounted(launch, name))
     options = list(options_of(words, name, faults))
     rollout = any(key == "generation_batch_size" for key, _, _ in options)  # it is counted in micro-batches
-    knobs = {knob: key for knob, key in NATIVE.items() if not (rollout and knob == "micro_batch_size")}
+    knobs = {knob: key for knob, key in native.items() if not (rollout and knob == "micro_batch_size")}
     asked: dict[str, str] = {}
     for key, first, own in options:
         hidden = next((word for word in own if word.unknown), None)
         if hidden is None:
             keys[key] = Entry([Entry(word.text, word.line) for word in own], first.line)
-        elif key in MEASURING:
+        elif key in measuring:
             said = f"{key}: {show(hidden.unknown)} is known to a shell only; a trial does without it"
             notes.append(str(problem(name, first.line, said)))
         elif wanted := asked_for(key, _INPUTS, knobs) if len(own) == 1 else "":
@@ -159,10 +170,10 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
             said = f"{key}: {show(word.unknown)} is known to a shell only; a trial does without it"
             notes.append(str(problem(name, word.line, said)))
     notes += folder_notes(name, command.folder)
-    return Script(keys, launch, tuple(_unread(launch, name)), tuple(notes), asked, command.folder)
+    return Script(keys, launch, tuple(_unread(launch, text, name)), tuple(notes), asked, command.folder)
 
 
-def _training(text: str, name: str) -> tuple[Command, int]:
+def _training(text: str, name: str, own: str) -> tuple[Command, int]:
     """Returns the one training command, and its script's index; of equal ones the first."""
     every = list({tuple(word.text for word in pair[0].words): pair for pair in training_commands(text, name)}.values())
     by_name = [(command, at) for command, at in every if _NAMES.search(command.words[at].text)]
@@ -171,7 +182,7 @@ def _training(text: str, name: str) -> tuple[Command, int]:
     if len(likely) == 1:
         return likely[0]
     if not likely:
-        refer(text, name, "trl")
+        refer(text, name, own)
     said = "expected one command that trains (`accelerate launch grpo.py --model_name_or_path ...`, `trl grpo ...`)"
     line, count = (likely[1][0].words[0].line, len(likely)) if likely else (0, "none")
     raise problem(name, line, f"{said}, found {count}; give a script with one of them")
@@ -190,10 +201,11 @@ def _plain(entry: Entry) -> object:
     return True if not words else words[0] if len(words) == 1 else words
 
 
-def _unread(launch: Launch, name: str) -> Iterator[ConfigError]:
+def _unread(launch: Launch, text: str, name: str) -> Iterator[ConfigError]:
     for option, word in sharding_of(launch):
         if option == "config_file":
-            said = f"--config_file: it says how the run is sharded; give it with --accelerate {word.text}"
+            file = described(word, text, name)
+            said = f"--config_file: it says how the run is sharded; give it with --accelerate {file}"
         elif "megatron" in option:
             said = f"--{option}: Megatron is not supported: a trial shards with DeepSpeed or FSDP; remove it"
         else:
@@ -208,8 +220,6 @@ NO_LAUNCH = AccelerateFile()
 """Launch of an unknown number of processes."""
 _RENAMED: Mapping[str, str] = {"offload_params": "cpu_offload"}
 """accelerate's key without ``fsdp_`` -> the key of ``fsdp_config``."""
-_FIRST = 1
-"""FSDP version if accelerate's file sets none."""
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
@@ -217,8 +227,9 @@ def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
     config = _Config(text, name)
     found: dict[str, tuple[str, int]] = {}
     for key, entry in config.entries.items():
-        word = config.plain(key)
-        if isinstance(word, str) and (_names_file(word) if key in SHARDED else key in FILES and _is_path(word)):
+        word, own_file = config.plain(key), key in SHARDED
+        is_path = own_file or (key in FILES and isinstance(word, str) and word.strip()[:1] not in ("", "{"))
+        if is_path and isinstance(word, str) and not (own_file and (word in PRESETS or {*"/."}.isdisjoint(word))):
             found[key] = (in_folder(word, config.script.folder) if config.script else word, entry.line)
     return found
 
@@ -446,15 +457,6 @@ def _beside_notes(trainer_keys: Mapping[str, Any], accelerate: AccelerateFile) -
         yield str(problem(accelerate.name, accelerate.line("deepspeed_config"), text))
 
 
-def _is_path(value: str) -> bool:
-    return value.strip()[:1] not in ("", "{")
-
-
-def _names_file(value: str) -> bool:
-    """Tells whether the value is a path rather than a name of TRL's own files."""
-    return value not in PRESETS and ("/" in value or "." in value)
-
-
 def _from_file(key: str, entry: Entry, text: str, name: str) -> Entry:
     """Returns the mapping in a JSON file, at the line that names the file."""
     try:
@@ -481,7 +483,7 @@ def keys_beside(values: Mapping[str, Any], file: AccelerateFile) -> dict[str, An
     if file.fsdp is not None and not values.get("fsdp"):
         own = {name.removeprefix("fsdp_"): value for name, value in file.fsdp.items()}
         renamed = {_RENAMED.get(name, name): value for name, value in own.items()}
-        found.update(fsdp=True, fsdp_config={"version": _FIRST, **renamed})
+        found.update(fsdp=True, fsdp_config={"version": 1, **renamed})  # of a file that sets none
     off = values.get("bf16") is False and not values.get("fp16")
     if off and file.deepspeed is None and file.precision in ("bf16", "fp16"):
         found[file.precision] = True  # TRL itself sets bf16 where it is not said

@@ -120,10 +120,6 @@ def starts_server(text: str, name: str, knobs: Mapping[str, KnobValue]) -> bool:
     return server_script.serves(text, name, PROGRAM.starts if wants_server(knobs) else TRLS)
 
 
-def _all_reduce(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
-    return {knob: not disabled for knob, disabled in value_of("custom_all_reduce")(option, words).items()}
-
-
 def _compiled(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
     try:
         settings = json.loads(" ".join(words))
@@ -143,7 +139,9 @@ PROGRAM = Program(
         "max_model_len": value_of("max_model_len"),
         "dtype": value_of("rollout_dtype"),
         "quantization": value_of("rollout_quantization"),
-        "disable_custom_all_reduce": _all_reduce,
+        "disable_custom_all_reduce": lambda option, words: {
+            knob: not off for knob, off in value_of("custom_all_reduce")(option, words).items()
+        },
         "compilation_config": _compiled,
         "speculative_config": lambda option, words: speculative_knobs(" ".join(words), option),
         **dict.fromkeys((MODEL_CODE, "model_impl"), lambda _, words: {MODEL_CODE: " ".join(words)}),

@@ -149,12 +149,8 @@ def _quoted(text: str, at: int) -> tuple[str, int]:
         if slashes % 2 == 0:
             break
         end += 1
-    inside = text[start:end]
-
-    def unescaped(match: re.Match[str]) -> str:
-        return match[1][: len(match[1]) // 2] + match[2]
-
-    return re.sub(rf"(\\+)({quote}|\Z)", unescaped, inside), end + 1
+    inside = re.sub(rf"(\\+)({quote}|\Z)", lambda found: found[1][: len(found[1]) // 2] + found[2], text[start:end])
+    return inside, end + 1
 
 
 def _bare(text: str, at: int, top: bool) -> tuple[Any, int]:

@@ -212,6 +212,9 @@ class _Run(Reading):
         if names:
             listed = ", ".join(key.removeprefix("env.") for key in names)
             yield str(problem(name, script.lines[names[0]], f"a trial does without {listed}, known to a shell only"))
+        for key in (key for key in (NODES, GPUS) if key in script.unknown):
+            said = f"{key}: {script.unknown[key]} is known to a shell only; --nodes and --gpus say what is held"
+            yield str(problem(name, script.lines[key], said))
         for written, line in script.unset:
             yield str(problem(name, line, f"{written} is not set in the script; a trial is given no words for it"))
         yield from folder_notes(name, script.folder)

@@ -163,7 +163,8 @@ class Loop:
         self._clocked = 0.0
         self._overhead = 0.0
         self._natural: List[int] = []
-        self._lengths: Sequence[int] = spec_lengths(trial.spec)
+        lengths, rows = trial.spec.protocol.lengths, trial.spec.rows_per_update
+        self._lengths: Sequence[int] = resample(lengths, rows, trial.spec.seed) if lengths else ()
 
     def sharing(self) -> int:
         """Returns the ranks that share a sequence."""
@@ -344,13 +345,6 @@ class Loop:
         highest = self._together.highest(peaks.get("cycle", Peaks()))
         if self._trial.rank == 0:
             self._trial.journal.write(WorstCaseRecord(rows, prompt, completion, seconds, highest))
-
-
-def spec_lengths(spec: TrialSpec) -> Sequence[int]:
-    """Returns the study's recorded lengths, one for each row of an update."""
-    if not spec.protocol.lengths:
-        return ()
-    return resample(spec.protocol.lengths, spec.rows_per_update, spec.seed)
 
 
 def attention_facts(model: Any) -> Dict[str, Any]:

@@ -191,16 +191,12 @@ def unmet(log: str) -> str:
         return ""
     total = {name: float(whole) for _, whole, name in _USE.findall(usage)}
     free = {name: float(whole) - float(used) for used, whole, name in _USE.findall(usage)}
-    waiting = [line.strip() for line in demands.splitlines() if line.startswith(" {") and _exceeds(line, free)]
+    lines = [(line, _ASKED.findall(line)) for line in demands.splitlines() if line.startswith(" {")]
+    waiting = [line.strip() for line, own in lines if any(float(n) > free.get(name, 0.0) for name, n in own)]
     if not waiting:
         return ""
     there = " and ".join("%g %s" % (total.get(name, 0.0), name) for name in ("CPU", "GPU"))
     return "%s; Ray counts %s" % (", ".join(waiting), there)
-
-
-def _exceeds(line: str, free: Dict[str, float]) -> bool:
-    wanted = [(name, float(amount)) for name, amount in _ASKED.findall(line)]
-    return any(amount > free.get(name, 0.0) for name, amount in wanted)
 
 
 @dataclass
