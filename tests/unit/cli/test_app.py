@@ -83,12 +83,6 @@ def test_version(autotune: Run) -> None:
     assert out.startswith("autotune ")
 
 
-def test_an_unknown_command_is_usage(autotune: Run) -> None:
-    code, out, err = autotune("statsu")
-    assert (code, out) == (2, "")
-    assert "status" in err
-
-
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -165,12 +159,6 @@ def test_a_name_that_no_file_can_have_is_bad_usage(
     # Of an interpreter it is the environment's fault, where a model is at hand to be looked at with it.
     assert (code, out) == (code if "--python" in words and code == 5 else 2, ""), err
     assert not home.crashes.exists()
-
-
-def test_several_nodes_are_those_of_a_cluster(autotune: Run) -> None:
-    code, out, err = autotune("start", "--budget", "1m", "--dry-run", "--nodes", "2")
-    assert (code, out) == (2, "")
-    assert "--nodes 2: name the Ray cluster of these nodes with --ray" in err
 
 
 def test_a_word_without_end_is_cut(home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:

@@ -403,12 +403,6 @@ def test_a_folder_that_a_package_of_the_environment_hides_is_a_warning(tmp_path:
     assert check_folders(names, tmp_path / "elsewhere") == []
 
 
-def test_a_framework_that_is_none_is_refused(autotune: Run) -> None:
-    code, out, err = autotune("doctor", "--framework", "megatron")
-    assert (code, out) == (2, "")
-    assert "there is no framework 'megatron' yet; choose one of: trl, openr1, swift, verl" in err
-
-
 @pytest.mark.parametrize(("value", "named"), [("true", True), ("false", False)])
 def test_what_a_script_of_another_framework_needs_is_asked_for(
     autotune: Run, wiring: Any, tmp_path: Path, value: str, named: bool

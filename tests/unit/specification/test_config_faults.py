@@ -248,9 +248,3 @@ def test_a_fault_that_cannot_be_taken_out_is_told_once() -> None:
     faults = found('{"num_generations": 8, "no_such_key": 1, "other_key": 2}', "grpo.json")
     assert [sentence.count("has no key") for sentence in faults.sentences] == [1, 1]
     assert faults.lacking == ""
-
-
-def test_a_file_of_nothing_but_faults_is_not_called_empty() -> None:
-    faults = found("no_such_key: 1\nother_key: 2\n")
-    assert len(faults.sentences) == 2
-    assert "got nothing" not in "".join((*faults.sentences, faults.lacking))

@@ -234,12 +234,8 @@ def test_an_error_of_a_reward_is_told_with_its_line_or_what_to_write(tmp_path: P
         "def silent(completions, **_):\n    raise Silent\ndef bare(completions): return [1.0]\n"
         "async def late(completions, **_):\n    return [1 / 0]\n"
     )
-    expected = {
-        "silent": r"raised Silent \(r.py, line 5\)$",
-        "late": r"raised ZeroDivisionError: division by zero \(r.py, line 8\)$",
-        "bare": r"unexpected keyword argument 'answer'; .* end its arguments with \*\*kwargs$",
-    }
-    for name, said in expected.items():
+    late, bare = r"ZeroDivisionError: division by zero \(r.py, line 8\)$", r"'answer'; .* with \*\*kwargs$"
+    for name, said in {"silent": r"raised Silent \(r.py, line 5\)$", "late": late, "bare": bare}.items():
         with pytest.raises(RewardFailedError, match=said):
             check_reward(load_reward(RewardSpec("file", name, str(path))), {"completions": ["a"], "answer": ["b"]})
 
