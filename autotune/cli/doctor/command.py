@@ -152,7 +152,7 @@ def _on_paper(request: Request | None, kind: str) -> list[Finding]:
     from autotune.specification.on_paper import Recorded
 
     if request is None or request.gpus == 0:
-        raise UsageError("--gpu is the kind of --gpus, one or more, a configuration is checked for; name it with --config")
+        raise UsageError("--gpu is the kind of --gpus, one or more, to check a file for; name it with --config")
     gpu = gpu_of(kind)
     machine = Machine(gpu.name, gpu.memory, 1 if request.gpus is None else request.gpus, request.nodes)
     there = replace(described(machine, gpu), framework=request.framework)

@@ -180,12 +180,11 @@ def import_config(
     """Reads the recipe's keys into knobs, inputs and ``passthrough``.
 
     Args:
-        text: the recipe, at most 64 KiB.
+        text: the recipe, or a script that starts ``grpo.py`` with options; at most 64 KiB.
         fields: the keys of Open-R1's script.
         processes: training processes, for ``generation_batch_size``; 0 takes the accelerate file's.
         files: text of the DeepSpeed file the accelerate file names, by ``deepspeed_config_file``.
-        accelerate: text of the accelerate file, which sets ZeRO; empty without one.
-        server: text of the script that starts ``trl vllm-serve``; empty without one.
+        accelerate: text of the accelerate file; ``server``: of the script that starts ``trl vllm-serve``; empty: none.
 
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
