@@ -72,18 +72,6 @@ def test_what_does_not_belong_together_is_one_sentence(tmp_path: Path, words: di
     assert len(str(refused.value).splitlines()) == 1
 
 
-def test_an_accelerate_file_that_is_not_there_is_named(tmp_path: Path, checkout: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text("beta: 0.1")
-    with pytest.raises(UsageError, match=r"--accelerate .*gone\.yaml cannot be read"):
-        asked(
-            tmp_path,
-            framework="openr1",
-            openr1=str(checkout),
-            config=tmp_path / "recipe.yaml",
-            accelerate=tmp_path / "gone.yaml",
-        )
-
-
 def test_a_containers_limit_is_the_trials_unless_several_share_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

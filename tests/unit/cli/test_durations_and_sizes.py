@@ -25,11 +25,6 @@ def test_what_is_no_budget_is_refused_in_one_sentence_that_teaches(text: str) ->
     assert "90m, 4h, 1h30m" in message
 
 
-def test_two_part_clock_is_refused_because_it_is_ambiguous() -> None:
-    with pytest.raises(UsageError, match="hours or minutes"):
-        parse_duration("04:00")
-
-
 @given(st.text(max_size=30))
 def test_any_text_is_a_sane_duration_or_a_usage_error(text: str) -> None:
     try:

@@ -115,11 +115,6 @@ def test_what_cannot_be_a_notice_is_refused(name: str) -> None:
         Notice.of(GRACE_S, [name])
 
 
-def test_a_grace_that_is_too_short_to_end_anything_is_refused() -> None:
-    with pytest.raises(UsageError, match="--grace must be 4s or more"):
-        Notice.of(3.9, [])
-
-
 @pytest.mark.parametrize("grace_s", [4.0, 10.0, GRACE_S, 300.0])
 def test_two_process_trees_end_before_the_last_moment(grace_s: float) -> None:
     short = Graces().within(grace_s)
