@@ -133,14 +133,10 @@ def _capability(nvml: Any) -> Capability:
     return found.pop() if len(found) == 1 and not failed else None
 
 
-def _has_triton(capability: Tuple[int, int]) -> bool:
-    """Answers as ``has_triton`` does on a GPU (torch 2.13, torch/utils/_triton.py:189)."""
-    return capability >= (7, 0) and importlib.util.find_spec("triton") is not None
-
-
 ANSWERS = (
     ("torch.cuda", "get_device_capability", lambda told: told),
-    ("torch.utils._triton", "has_triton", _has_triton),
+    # torch 2.13, torch/utils/_triton.py:189
+    ("torch.utils._triton", "has_triton", lambda told: told >= (7, 0) and bool(importlib.util.find_spec("triton"))),
 )
 """Module and name of a question, and its answer by the compute capability."""
 
