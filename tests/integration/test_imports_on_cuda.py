@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support import nvidia
-from tests.support.not_none import not_none
 from tests.support.side_effects import effects
 from tests.support.trl_trials import ROOT, build_tiny, environment, tiny_spec, training_python, write_spec
 from trainer.child.contract import RewardSpec
-from trainer.child.frameworks.trl import engine
 
 OF_TORCHAO = {
     "torchao.float8.float8_utils: torch.cuda.is_available()",
@@ -67,9 +64,3 @@ def package(name: str) -> Path:
 def test_the_worker_that_takes_the_events_out_of_torch_would_be_seen() -> None:
     """vLLM's for CPUs, imported where a GPU computes, ended every engine that compiled."""
     assert "torch.cuda.Event =" in set(effects(package("vllm") / "v1" / "worker" / "cpu" / "shm.py"))
-
-
-def test_the_window_of_vllm_ends_with_the_newest_that_trl_accepts() -> None:
-    text = (package("trl") / "import_utils.py").read_text()
-    bound = not_none(re.search(r'_vllm_base_version <= Version\("(\d+)\.(\d+)', text))
-    assert engine.SUPPORTED[1] == (int(bound[1]), int(bound[2]) + 1)

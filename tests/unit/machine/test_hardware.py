@@ -161,6 +161,7 @@ def test_a_machine_that_tells_nothing_still_has_a_core(tmp_path: Path) -> None:
     nothing = Files(tmp_path / "proc", tmp_path / "cgroup")
     assert hardware.usable_cores(nothing) >= 1
     assert hardware.usable_memory(nothing) is None
+    assert (hardware.by_core((3, 1), tmp_path), hardware.threads_of_core(tmp_path)) == ((1, 3), 1)
     assert hardware.cpu_model(nothing)
     assert not hardware.driver_process_ids_are_ours(nothing)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from pathlib import Path
+from types import SimpleNamespace as Of
 
 import pytest
 
 from autotune.errors import UsageError
-from autotune.machine.hardware import by_core, threads_of_core
+from autotune.machine import hardware
 from autotune.machine.lanes import CPUS_VARIABLE, lanes
+from autotune.wiring import lanes_of
 from tests.support.factories import GIB
+from tests.support.made_up_files import write
 from trainer.child import guard
 
 EIGHT = tuple(range(16))
@@ -25,25 +30,29 @@ def test_every_gpu_and_cpu_belongs_to_one_lane() -> None:
 
 
 @pytest.mark.parametrize(("socket", "cores"), [(56, 14), (50, 12), (52, 13)])
-def test_lanes_share_no_core_and_keep_to_a_socket(tmp_path: Path, socket: int, cores: int) -> None:
-    """Threads numbered as on usual nodes: first those of the first socket, those of the second, then their siblings."""
+def test_eight_places_share_no_core_and_keep_to_the_socket_of_their_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, socket: int, cores: int
+) -> None:
+    """Threads numbered as on usual nodes: first those of the first socket, those of the second, then their siblings.
+    The first four GPUs are on the second socket."""
     for cpu in range(2 * (both := 2 * socket)):
-        topology = tmp_path / f"cpu{cpu}" / "topology"
-        topology.mkdir(parents=True)
-        (topology / "physical_package_id").write_text(f"{cpu % both // socket}\n")
-        (topology / "core_id").write_text(f"{cpu % socket}\n")
+        topology = f"cpu{cpu}/topology/"
+        write(tmp_path, topology + "physical_package_id", f"{cpu % both // socket}\n")
+        write(tmp_path, topology + "core_id", f"{cpu % socket}\n")
         mask = f"{1 << cpu | 1 << (cpu + both) % (2 * both):056x}"
-        (topology / "thread_siblings").write_text(",".join(mask[at : at + 8] for at in range(0, 56, 8)) + "\n")
-    threads = threads_of_core(tmp_path)
-    near = [tuple(cpu for cpu in range(2 * both) if cpu % both // socket == gpu // 4) for gpu in range(8)]
-    found = lanes(8, 1, by_core(range(2 * both), tmp_path), None, None, near=near, threads=threads)
+        write(tmp_path, topology + "thread_siblings", ",".join(mask[at : at + 8] for at in range(0, 56, 8)) + "\n")
+    near = [tuple(cpu for cpu in range(2 * both) if cpu % both // socket != gpu // 4) for gpu in range(8)]
+    for name in ("by_core", "threads_of_core"):
+        monkeypatch.setattr(hardware, name, functools.partial(getattr(hardware, name), root=tmp_path))
+    monkeypatch.setattr(hardware, "usable_cores", lambda: 2 * both)
+    monkeypatch.setattr(hardware, "visible_gpus", lambda: [Of(index=gpu, cpus=near[gpu]) for gpu in range(8)])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(2 * both)))
+    found = lanes_of(Of(resources=Of(gpus=1), memory_limit=None), 8)  # type: ignore[arg-type]
     own = [{cpu % both for cpu in lane.cpus} for lane in found]
-    assert [len(each) for each in own] == [cores] * 8
-    assert [len(lane.cpus) for lane in found] == [threads * cores] * 8, "both threads of each core"
+    assert [(len(lane.cpus), len(each)) for lane, each in zip(found, own, strict=True)] == [(2 * cores, cores)] * 8
     assert len(set.union(*own)) == 8 * cores
-    assert [{core // socket for core in each} for each in own] == [{0}] * 4 + [{1}] * 4
-    assert threads_of_core(tmp_path / "none") == 1
-    assert by_core((3, 1), tmp_path / "none") == (1, 3)
+    assert [{core // socket for core in each} for each in own] == [{1}] * 4 + [{0}] * 4
+    assert [lane.name for lane in found] == [f"GPU {gpu}" for gpu in range(8)]
 
 
 def test_a_lane_has_the_cpus_beside_its_gpus_as_far_as_there_are_any() -> None:
