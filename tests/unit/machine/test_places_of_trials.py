@@ -33,8 +33,7 @@ def test_every_gpu_and_cpu_belongs_to_one_lane() -> None:
 def test_eight_places_share_no_core_and_keep_to_the_socket_of_their_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, socket: int, cores: int
 ) -> None:
-    """Threads numbered as on usual nodes: first those of the first socket, those of the second, then their siblings.
-    The first four GPUs are on the second socket."""
+    """Threads numbered as on usual nodes: of each socket the first ones, then siblings; GPUs 0 to 3 on the second."""
     for cpu in range(2 * (both := 2 * socket)):
         topology = f"cpu{cpu}/topology/"
         write(tmp_path, topology + "physical_package_id", f"{cpu % both // socket}\n")
