@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,37 +69,6 @@ def test_a_password_can_be_given_in_three_ways(tmp_path: Path, address: str, way
     done = autotune("trials", "--json", *(bare if way in given else ()), home=tmp_path / "home", **environment)
     assert done.returncode == 0, done.stderr
     assert [t["number"] for t in json.loads(done.stdout)["trials"]] == [0]
-
-
-def test_the_option_goes_before_the_environment(tmp_path: Path, address: str) -> None:
-    file = tmp_path / "mine.sqlite"
-    done = autotune("status", "--database", str(file), home=tmp_path / "home", AUTOTUNE_DATABASE=address)
-    assert done.returncode == 2
-    assert f"there is no database {file}" in done.stderr
-    assert not file.exists()
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        f"postgresql://{OWNER}:{SENTINEL}@127.0.0.1/db",
-        f"postgresql://:{SENTINEL}@127.0.0.1/db",
-        f"postgresql://127.0.0.1/db?password={SENTINEL}",
-        f"postgresql://{OWNER}@127.0.0.1/db?sslmode=require&sslpassword={SENTINEL}",
-        f"host=127.0.0.1 password={SENTINEL}",
-    ],
-)
-@pytest.mark.parametrize("command", [("status",), ("start", "--budget", "1m", "--python", sys.executable)])
-def test_a_password_on_the_command_line_is_refused(tmp_path: Path, given: str, command: tuple[str, ...]) -> None:
-    home = tmp_path / "home"
-    done = autotune(*command, "--database", given, home=home)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1
-    assert "PGPASSWORD or ~/.pgpass" in done.stderr
-    assert SENTINEL not in done.stderr
-    assert not home.exists()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("wrong", ["nothing", "port", "database", "password", "unreadable"])

@@ -45,4 +45,5 @@ def test_a_word_that_means_nothing_is_refused_by_its_option(
     assert said in err
     assert err.count("\n") == 1 or "Invalid value for " in err
     assert "\x1b" not in err
+    assert "sentinel" not in err, "a password"
     assert sorted(path for path in tmp_path.rglob("*") if "home" not in path.parts) == before

@@ -91,24 +91,6 @@ def test_a_knob_that_rests_is_left_out() -> None:
     assert not any("sleep" in word for word in argv)
 
 
-@pytest.mark.parametrize(
-    ("knobs", "sentence"),
-    [
-        ({"rollout_gpus": 3, "tensor_parallel_size": 2}, "tensor_parallel_size 2 does not divide rollout_gpus 3"),
-        (
-            {"rollout_gpus": 4, "tensor_parallel_size": 2, "rollout_data_parallel_size": 1},
-            "tensor_parallel_size 2 × 1 replicas = 2 is not rollout_gpus 4",
-        ),
-    ],
-)
-def test_what_cannot_be_launched_is_refused_before_and_never_built(knobs: dict[str, Any], sentence: str) -> None:
-    configuration = {**OPEN_R1, **knobs, "micro_batch_size": 8, "num_generations": 8}
-    found = check(configuration, Resources(gpus=8, device="cuda", compute_capability=(9, 0)))
-    assert any(violation.sentence.startswith(sentence) for violation in found)
-    with pytest.raises(ValueError, match="is not rollout_gpus"):
-        command(**knobs)
-
-
 @pytest.mark.parametrize(("held", "given"), [(1, 1), (4, 4), (4, 0), (0, 1)])
 def test_neither_side_is_left_without(held: int, given: int) -> None:
     with pytest.raises(ValueError, match="rollout_gpus"):

@@ -33,7 +33,6 @@ VLLM: dict[str, KnobValue] = {"rollout_engine": "vllm"}
 SWIFT = "swift rlhf --rlhf_type grpo --model m --dataset d --use_vllm true --vllm_mode {mode} {more}"
 VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo {more} "
 VERL += "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1"
-MTP = "actor_rollout_ref.model.mtp.enable_rollout"
 KEY = "actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config"
 
 
@@ -130,30 +129,3 @@ def test_what_of_the_users_own_excludes_guesses_is_never_proposed(
     sentences = [violation.sentence for violation in broken if violation.rule == "guessed_tokens"]
     assert bool(sentences) is bool(said)
     assert all(f"speculative_decoding cannot be used with {said}" in sentence for sentence in sentences)
-
-
-def test_vllm_has_to_be_told_how_many_tokens() -> None:
-    resources = Resources(gpus=1, device="cuda")
-    broken = {v.rule: v for v in check({**VLLM, "speculative_decoding": "ngram"}, resources)}
-    assert broken["guessed_tokens"].sentence.startswith("speculative_decoding needs speculative_tokens")
-    assert "guessed_tokens" not in {v.rule for v in check({**VLLM, **GUESSES}, resources)}
-
-
-def test_no_trial_guesses_on_a_cpu() -> None:
-    broken = {v.rule: v for v in check({**VLLM, **GUESSES}, Resources())}
-    assert broken["guessed_tokens"].sentence.startswith("speculative_decoding needs a GPU: on a CPU vLLM's log-probs")
-    assert ("speculative_decoding", "none") in broken["guessed_tokens"].nearest
-
-
-def test_open_r1_has_no_way_to_it() -> None:
-    resources = Resources(gpus=1, device="cuda", framework="open_r1")
-    assert "openr1_key" in {v.rule for v in check({**VLLM, **GUESSES}, resources)}
-
-
-def test_verls_changed_weights_reach_no_engine_that_guesses() -> None:
-    apart: dict[str, KnobValue] = {"rollout_mode": "server", "async_generation": True, "rollout_gpus": 1}
-    knobs = {**VLLM, **apart, **GUESSES, "weight_sync_backend": "delta_sharded"}
-    resources = Resources(gpus=2, device="cuda", framework="verl")
-    assert "verl_guessed_deltas" in {v.rule for v in check(knobs, resources)}
-    assert "verl_guessed_deltas" not in {v.rule for v in check({**knobs, "speculative_decoding": "none"}, resources)}
-    assert "verl_guessed_deltas" not in {v.rule for v in check({**knobs, "weight_sync_backend": "nccl"}, resources)}
