@@ -38,8 +38,9 @@ def test_a_word_that_means_nothing_is_refused_by_its_option(
         (tmp_path / name).write_text(text)
     before = sorted(path for path in tmp_path.rglob("*") if "home" not in path.parts)
     words = shlex.split(line)
-    if words[0] == "start" and "--budget" not in line and said != UNLIMITED:
-        words += ["--budget", "1m"]
+    if words[0] == "start":
+        limit = [] if "--budget" in line or said == UNLIMITED else ["--budget", "1m"]
+        words += ["--no-serve", *limit]
     code, out, err = autotune(*words)
     assert (code, out) == (2, "")
     assert said in err
