@@ -11,16 +11,8 @@ from autotune.charts.memory_dots import GIB, Capacity
 from autotune.charts.phase_bars import KNOWN, ordered, style
 from autotune.charts.scales import Scale, linear
 from autotune.charts.svg import Svg, label, line, linked, path, tag
-from autotune.documents.memory_timeline import (
-    MOST_POINTS,
-    MemoryTimeline,
-    Point,
-    moment_words,
-    peak,
-    phase_words,
-    stretch,
-    thinned,
-)
+from autotune.documents import memory_timeline
+from autotune.documents.memory_timeline import MemoryTimeline, Point
 from autotune.domain import Pool
 from autotune.wording.numbers import format_duration, format_size, percent
 from trainer.child.contract import StartupPart
@@ -126,28 +118,30 @@ def _line(pool: Pool, points: Sequence[Point], across: Scale, up: Scale) -> list
     places = [(across.at(point.seconds), up.at(point.used / GIB)) for point in points]
     top = max(points, key=lambda point: point.used)
     dot = tag("circle", cx=across.at(top.seconds), cy=up.at(top.used / GIB), r=4, class_=f"dot {_STYLES[pool]}")
-    words = f"highest of the {_NAMES[pool]}: {format_size(top.used)} {moment_words(top)}"
+    words = f"highest of the {_NAMES[pool]}: {format_size(top.used)} {memory_timeline.moment_words(top)}"
     return [tag("path", d=path(places), class_=f"line {_STYLES[pool]}"), linked(dot, "", words)]
 
 
 def _says(series: Series, capacity: Capacity) -> str:
     said = []
     for pool, points in series.items():
-        if (top := peak(points)) is not None:
+        if (top := memory_timeline.peak(points)) is not None:
             limit = capacity.limit if capacity.pool is pool else None
             share = f", {percent(top.used / limit)} of the limit" if limit else ""
-            said.append(f"the {_NAMES[pool]} held most {moment_words(top)}: {format_size(top.used)}{share}")
+            said.append(
+                f"the {_NAMES[pool]} held most {memory_timeline.moment_words(top)}: {format_size(top.used)}{share}"
+            )
     words = "; ".join(said)
     return f"{words[:1].upper()}{words[1:]}."
 
 
 def _phase(point: Point) -> str:
-    return phase_words(point) or STARTING
+    return memory_timeline.phase_words(point) or STARTING
 
 
 def _rows(series: Series) -> tuple[tuple[str, ...], ...]:
     """Returns rows growing in time; a point has its figure in the column of its own series."""
-    points = [(point, pool) for pool, every in series.items() for point in thinned(every, MOST_ROWS)]
+    points = [(point, pool) for pool, every in series.items() for point in memory_timeline.thinned(every, MOST_ROWS)]
     points.sort(key=lambda found: found[0].seconds)
     return tuple(
         (
@@ -168,7 +162,7 @@ def _legend(entries: Sequence[Band], series: Series, capacity: Capacity) -> tupl
 
 
 def _note(series: Series) -> str:
-    each = stretch(series[Pool.HOST][-1].seconds, MOST_POINTS)
+    each = memory_timeline.stretch(series[Pool.HOST][-1].seconds, memory_timeline.MOST_POINTS)
     notes = []
     if each > FINE_S:
         notes.append(

@@ -31,18 +31,7 @@ from autotune.running.warm_pool import WarmWorkerPool, doubt_used_process, worke
 from autotune.running.watchdog import HangLimits
 from search_spaces.batch import held_gpus
 from trainer.child import contract
-from trainer.child.contract import (
-    ContractError,
-    NoteRecord,
-    Record,
-    Result,
-    RunPaths,
-    TrialSpec,
-    dumps,
-    inputs_of,
-    read_result,
-    write_atomic,
-)
+from trainer.child.contract import ContractError, NoteRecord, Record, Result, RunPaths, TrialSpec
 
 CHILD_START = Path(contract.__file__).parent.parent / "start.py"
 TOOL = "tool"
@@ -69,7 +58,7 @@ class Inputs:
         found: dict[str, bool] = {}
 
         def look() -> None:
-            for _, path in inputs_of(spec):
+            for _, path in contract.inputs_of(spec):
                 found[path] = os.path.exists(path)
 
         # A disk that hangs holds the thread that asks it, and this one has processes to watch.
@@ -77,7 +66,7 @@ class Inputs:
         thread.start()
         thread.join(ANSWER_S)
         self._seen.update(path for path, there in tuple(found.items()) if there)
-        for what, path in inputs_of(spec):
+        for what, path in contract.inputs_of(spec):
             if path in self._seen and not found.get(path, False):
                 return f"the {what} {path} {'is not there' if path in found else 'does not answer'}"
         return None
@@ -215,7 +204,7 @@ class LocalRunner:
                 watcher.record(NoteRecord(GPUS, {"held": [{"index": gpu.index, "uuid": gpu.uuid} for gpu in gpus]}))
             spec = spec if companion is None else companion.spec
             try:
-                write_atomic(paths.config, dumps(spec))
+                contract.write_atomic(paths.config, contract.dumps(spec))
             except OSError as error:
                 return Ending(None, spent, Stop.NOT_STARTED, f"{paths.config} could not be written: {error}")
             job = self._job(assignment, spec, paths, spent, companion, gpus)
@@ -349,6 +338,6 @@ class LocalRunner:
         shutil.rmtree(RunPaths(directory.resolve()).sockets, ignore_errors=True)
         records = tuple(MetricsTail(paths.metrics).finish())
         try:
-            return records, read_result(paths.result)
+            return records, contract.read_result(paths.result)
         except (ContractError, OSError):
             return records, None

@@ -22,17 +22,8 @@ from autotune.running.preloaded import Forked
 from autotune.running.process_tree import Child, ProcessTree, Send, become_subreaper
 from autotune.running.warm_worker import Process, Worker
 from autotune.running.watchdog import HangLimits, Pulse, Timeline, TreeMemory, Vigil, Watchdog, advance, verdict
-from trainer.child.contract import (
-    SERVER_VARIABLE,
-    ContractError,
-    CycleKind,
-    CycleRecord,
-    Record,
-    Result,
-    RunPaths,
-    read_result,
-    write_atomic,
-)
+from trainer.child import contract
+from trainer.child.contract import ContractError, CycleKind, CycleRecord, Record, Result, RunPaths
 
 
 class Processes:
@@ -59,7 +50,7 @@ class Processes:
         job = self._job
         environment = {**job.environment, **(job.companion.trial_environment if job.companion else {})}
         if self.server is not None:
-            environment[SERVER_VARIABLE] = str(self.server.child.pid)
+            environment[contract.SERVER_VARIABLE] = str(self.server.child.pid)
         place = job.paths.scratch if job.worker is None else job.worker.mailbox.scratch
         self._child, self._pump = self._spawn(job.argv, place, job.tag, CappedLog(job.paths.log), environment)
         self.tree.add(self._child)
@@ -276,7 +267,7 @@ class _Attempt:
             return
         if (enough := watcher.enough) is not None:
             with contextlib.suppress(OSError):
-                write_atomic(self._job.paths.enough, f"{record.index} {'end' if enough else 'go'}")
+                contract.write_atomic(self._job.paths.enough, f"{record.index} {'end' if enough else 'go'}")
 
     def _must_stop(self, stop: StopToken) -> tuple[Stop, str] | None:
         now = self._clock.monotonic()
@@ -378,7 +369,7 @@ class _Attempt:
 def report_of(paths: RunPaths) -> tuple[Result | None, str]:
     """Reads the child's ``result.json``; returns an error text if the file cannot be read."""
     try:
-        return read_result(paths.result), ""
+        return contract.read_result(paths.result), ""
     except FileNotFoundError:
         return None, ""
     except (ContractError, OSError) as error:

@@ -34,16 +34,7 @@ from autotune.domain import (
 )
 from autotune.domain.places import PLACE
 from autotune.errors import StoreError
-from autotune.store.models import (
-    AttemptRow,
-    CycleRow,
-    EventRow,
-    NoteRow,
-    StartupRow,
-    StudyRow,
-    TrialRow,
-    WorstCaseRow,
-)
+from autotune.store.models import AttemptRow, CycleRow, EventRow, NoteRow, StartupRow, StudyRow, TrialRow, WorstCaseRow
 from search_spaces.batch import held_gpus
 from trainer.child.contract import NoteRecord, WorstCaseRecord
 

@@ -8,16 +8,8 @@ from sqlalchemy.orm import Session
 from autotune.documents import codec
 from autotune.domain import Event, Outcome, Study, StudySpec, Trial, TrialDraft, TrialState
 from autotune.errors import FinishedTrialError, NotFoundError, StoreError
-from autotune.store.measurements import (
-    AttemptFacts,
-    Chosen,
-    facts_of,
-    notes_of,
-    rows_of,
-    study_of,
-    trial_of,
-    worst_case_of,
-)
+from autotune.store import measurements
+from autotune.store.measurements import AttemptFacts, Chosen
 from autotune.store.models import AttemptRow, StudyRow, TrialRow
 from autotune.store.studies import add_event, changing, existing
 from trainer.child.contract import NoteRecord, WorstCaseRecord
@@ -46,7 +38,7 @@ def add(session: Session, study_id: int, draft: TrialDraft, now: float) -> Trial
     )
     session.add(row)
     session.flush()
-    return trial_of(row, AttemptFacts(), study.spec)
+    return measurements.trial_of(row, AttemptFacts(), study.spec)
 
 
 def start(session: Session, study_id: int, number: int, now: float, event: Event | None = None) -> Trial:
@@ -75,7 +67,7 @@ def begin_anew(session: Session, study_id: int, spec: StudySpec, draft: TrialDra
     row.configuration, row.protocol = codec.dump(draft.configuration), codec.dump(draft.protocol)
     row.rows_per_update, row.state = draft.rows_per_update, TrialState.WAITING.value
     _changed(session, row, event)
-    return study_of(study)
+    return measurements.study_of(study)
 
 
 def finish(
@@ -114,28 +106,30 @@ def one(session: Session, study_id: int, number: int) -> Trial:
     """Returns a trial. Raises ``NotFoundError``."""
     spec = existing(session, study_id).spec
     row = _existing_trial(session, study_id, number)
-    return trial_of(row, facts_of(session, Chosen.one(row.id)).get(row.id, AttemptFacts()), spec)
+    return measurements.trial_of(
+        row, measurements.facts_of(session, Chosen.one(row.id)).get(row.id, AttemptFacts()), spec
+    )
 
 
 def every(session: Session, study_id: int, since: int = 0, until: int | None = None) -> tuple[Trial, ...]:
     """Returns the trials by number, from ``since`` on and below ``until``, in a fixed number of queries."""
     spec = existing(session, study_id).spec
     wanted = Chosen.several(study_id, since, until)
-    rows = rows_of(session, wanted)
-    facts = facts_of(session, wanted)
-    return tuple(trial_of(row, facts.get(row.id, AttemptFacts()), spec) for row in rows)
+    rows = measurements.rows_of(session, wanted)
+    facts = measurements.facts_of(session, wanted)
+    return tuple(measurements.trial_of(row, facts.get(row.id, AttemptFacts()), spec) for row in rows)
 
 
 def notes(session: Session, study_id: int, number: int) -> tuple[NoteRecord, ...]:
     """Returns the notes of the last attempt, in order."""
     existing(session, study_id)
-    return notes_of(session, Chosen.one(_existing_trial(session, study_id, number).id))
+    return measurements.notes_of(session, Chosen.one(_existing_trial(session, study_id, number).id))
 
 
 def worst_case(session: Session, study_id: int, number: int) -> WorstCaseRecord | None:
     """Returns the worst-case record of the last attempt; ``None`` if there is none."""
     existing(session, study_id)
-    return worst_case_of(session, Chosen.one(_existing_trial(session, study_id, number).id))
+    return measurements.worst_case_of(session, Chosen.one(_existing_trial(session, study_id, number).id))
 
 
 def _changed(session: Session, row: TrialRow, event: Event | None) -> Trial:
@@ -144,7 +138,9 @@ def _changed(session: Session, row: TrialRow, event: Event | None) -> Trial:
     if event is not None:
         add_event(session, row.study_id, event)
     spec = session.get_one(StudyRow, row.study_id).spec  # locked before, so it is not asked for again
-    return trial_of(row, facts_of(session, Chosen.one(row.id)).get(row.id, AttemptFacts()), spec)
+    return measurements.trial_of(
+        row, measurements.facts_of(session, Chosen.one(row.id)).get(row.id, AttemptFacts()), spec
+    )
 
 
 def _existing_trial(session: Session, study_id: int, number: int) -> TrialRow:

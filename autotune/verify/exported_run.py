@@ -24,18 +24,8 @@ from autotune.running.gpu_guard import GpuGuard
 from autotune.running.local import TOOL, home_tag, study_tag, tool_owner
 from autotune.settings import Settings
 from autotune.statistics import evidence
-from autotune.verify.compare_run import (
-    CycleShape,
-    LoggedUpdate,
-    ObservedRun,
-    RunVerdict,
-    judge,
-    observe,
-    read_step,
-    shape_of,
-    stated_by,
-    together,
-)
+from autotune.verify import compare_run
+from autotune.verify.compare_run import CycleShape, LoggedUpdate, ObservedRun, RunVerdict
 from trainer.frameworks.common.exported import RUN, SERVER
 from trainer.frameworks.common.serving import IN_TRIAL, READY_S
 
@@ -80,7 +70,7 @@ class Rehearsal:
 
     @property
     def shape(self) -> CycleShape:
-        return shape_of(self.study, self.exported.row.configuration)
+        return compare_run.shape_of(self.study, self.exported.row.configuration)
 
     @property
     def folder(self) -> Path:
@@ -116,7 +106,7 @@ class Rehearsal:
         steps: list[LoggedUpdate] = []
 
         def hear(line: OutputLine) -> bool:
-            step = read_step(line.text, line.at, line.others_s)
+            step = compare_run.read_step(line.text, line.at, line.others_s)
             if step is not None:
                 steps.append(step)
                 self.heard(number, len(steps), step)
@@ -129,7 +119,7 @@ class Rehearsal:
             shutil.rmtree(self.folder / left, ignore_errors=True)
         if ended.stop is Stop.CANCELLED:
             raise InterruptedVerification
-        observed = observe(steps, shape, warming)
+        observed = compare_run.observe(steps, shape, warming)
         if ended.stop is not None or ended.exit_code not in (None, 0) or observed is None:
             raise MachineError(_why(ended.why, ended.exit_code, ended.log_tail, len(steps), command.logs))
         return observed
@@ -188,13 +178,13 @@ def verify(rehearsal: Rehearsal, rounds: int = 1) -> RunVerdict:
         UsageError: the study has nothing to compare with, or the framework prints other lines.
         InterruptedVerification: the user stopped it.
     """
-    stated = stated_by(rehearsal.supporting, rehearsal.exported.row.tokens_per_hour, rehearsal.shape)
+    stated = compare_run.stated_by(rehearsal.supporting, rehearsal.exported.row.tokens_per_hour, rehearsal.shape)
     if stated is None:
         raise UsageError("the trials of this configuration have no speed cycles to compare with")
     rehearsal.write()
     runs = [rehearsal.run(number) for number in range(1, rounds + 1)]
     half_width = evidence.apart(rehearsal.trials, rehearsal.supporting, [run.counted.logs for run in runs])
-    return judge(together(runs), stated, rehearsal.shape, half_width)
+    return compare_run.judge(compare_run.together(runs), stated, rehearsal.shape, half_width)
 
 
 def _check_machine(study: Study, clock: Clock) -> None:

@@ -15,30 +15,13 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show, whole_number
 from search_spaces.legality.swift_passthrough import GONE, OF_MEGATRON
-from trainer.frameworks.common.config_entries import (
-    NAME,
-    OF_THE_LAUNCH,
-    Imported,
-    Reading,
-    closest,
-    environment_refusal,
-    problem,
-    unknown,
-)
+from trainer.frameworks.common import config_entries, server_script
+from trainer.frameworks.common.config_entries import Imported, Reading
 from trainer.frameworks.common.deepspeed import batch_unset, said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError, typed
 from trainer.frameworks.common.launcher import sharding_of, uncounted, uncounted_by
 from trainer.frameworks.common.script_folder import folder_notes, in_folder
-from trainer.frameworks.common.server_script import (
-    NO_SERVER,
-    NOT_OF_SERVER,
-    Served,
-    ServerScript,
-    check_pair,
-    other_model,
-    paired,
-    unused,
-)
+from trainer.frameworks.common.server_script import Served, ServerScript
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.ms_swift import megatron
@@ -87,7 +70,7 @@ def _gone(of_megatron: bool) -> dict[str, str]:
 def _read_given(text: str, name: str) -> Given:
     found = read_given(text, name)
     if "rlhf_type" not in found.arguments:
-        raise problem(name, 0, "rlhf_type: expected grpo, got nothing, which means dpo")
+        raise config_entries.problem(name, 0, "rlhf_type: expected grpo, got nothing, which means dpo")
     return found
 
 
@@ -117,14 +100,14 @@ def import_config(
     """
     run = _Run(_read_given(text, name), name, fields)
     faults, found = run.faults, run.found
-    script = paired(name, server, server_name, itself=text if found.serves else "")
+    script = server_script.paired(name, server, server_name, itself=text if found.serves else "")
     run.read(files)
     colocated = run.of_colocated(script.text == text) if script.text else []
     environment: dict[str, str] = faults.of(run.environment, {})
     launched = faults.of(run.launched, 0)
     knobs, own = run.knobs(environment, launched or processes)
     rewards = faults.of(run.named_rewards, tuple[str, ...]())
-    served = faults.of(lambda: run.server_of(script, knobs, fields), NO_SERVER)
+    served = faults.of(lambda: run.server_of(script, knobs, fields), server_script.NO_SERVER)
     faults.raise_collected()
     passthrough = run.passthrough()
     return Imported(
@@ -156,7 +139,9 @@ class _Run(Reading):
         if run.megatron:
             theirs = {key[start:]: field for key, field in fields.items() if key.startswith(megatron.PREFIX)}
             if not theirs:
-                raise problem(name, 0, "the installed ms-swift does not say which arguments `megatron rlhf` takes")
+                raise config_entries.problem(
+                    name, 0, "the installed ms-swift does not say which arguments `megatron rlhf` takes"
+                )
             self.fields = {**{key: fields[key] for key in run.served}, **theirs}
         variables = {key: own.line for key, own in run.environment.items()}
         self.lines = {**variables, **{key: own.line for key, own in run.arguments.items()}}
@@ -184,15 +169,18 @@ class _Run(Reading):
             return []
         self.gone = frozenset(SERVED).difference(self.found.served if itself else ())
         self.values = {key: value for key, value in self.values.items() if key not in self.gone}
-        return [str(problem(self.name, own.line, f"{key}: {NOT_OF_SERVER}")) for key, own in self.found.engine.items()]
+        return [
+            str(config_entries.problem(self.name, own.line, f"{key}: {server_script.NOT_OF_SERVER}"))
+            for key, own in self.found.engine.items()
+        ]
 
     def _value(self, key: str, own: Argument, files: Mapping[str, str]) -> Any:
         gone = _gone(self.found.megatron)
         if key in gone:
-            raise problem(self.name, own.line, f"ms-swift has no argument {key}; {gone[key]}")
+            raise config_entries.problem(self.name, own.line, f"ms-swift has no argument {key}; {gone[key]}")
         if key not in self.fields:
-            text = f"ms-swift has no argument {show(key)}; {closest(key, self.fields)}"
-            raise problem(self.name, own.line, text)
+            text = f"ms-swift has no argument {show(key)}; {config_entries.closest(key, self.fields)}"
+            raise config_entries.problem(self.name, own.line, text)
         if key in FILES:
             return self._sharding(key, own, files)
         try:
@@ -233,18 +221,20 @@ class _Run(Reading):
     def server_of(self, script: ServerScript, knobs: Mapping[str, KnobValue], fields: Mapping[str, Field]) -> Served:
         """Reads the settings of the server's script."""
         if not script.text:
-            return NO_SERVER
+            return server_script.NO_SERVER
         if knobs.get("rollout_mode") != "server":
-            raise unused(script.name, script.training, "--vllm_mode server")
+            raise server_script.unused(script.name, script.training, "--vllm_mode server")
         found = server_knobs(script.text, script.name, fields)
         alone = {key: value[0] for key, value in self.values.items() if isinstance(value, list) and len(value) == 1}
-        check_pair(found, script.name, script.training, alone)
-        return replace(found, notes=(*other_model(found, script.name, self.values.get("model")), *found.notes))
+        server_script.check_pair(found, script.name, script.training, alone)
+        return replace(
+            found, notes=(*server_script.other_model(found, script.name, self.values.get("model")), *found.notes)
+        )
 
     def missing_fields(self) -> dict[str, str]:
         """Returns the missing fields that the command line has to give, as ``Imported.asked``."""
         return {
-            field: str(unknown(self.name, own.line, key, show(own.unknown), field))
+            field: str(config_entries.unknown(self.name, own.line, key, show(own.unknown), field))
             for key, own in self.found.arguments.items()
             if own.unknown and key not in NOT_NEEDED and (field := asked_of(key, self.found.arguments))
         }
@@ -253,7 +243,7 @@ class _Run(Reading):
         """Returns (the knobs of arguments and variables, the other variables)."""
         for option, word in sharding_of(self.found.launch):
             text = f"--{option}: ms-swift shards by --deepspeed or --fsdp; write that behind the script instead"
-            self.faults.add(problem(self.name, word.line, text))
+            self.faults.add(config_entries.problem(self.name, word.line, text))
         read = megatron.from_keys if self.found.megatron else from_keys
         knobs = all_knobs(lambda keys: read(keys, processes), self.values, self.report)
         for place, text in () if self.found.megatron else self._said_otherwise(knobs, processes):
@@ -282,14 +272,14 @@ class _Run(Reading):
         """Returns the run's own variables, without launch variables."""
         own: dict[str, str] = {}
         for variable, setting in self.found.environment.items():
-            if variable in LAUNCH or OF_THE_LAUNCH.fullmatch(variable):
+            if variable in LAUNCH or config_entries.OF_THE_LAUNCH.fullmatch(variable):
                 continue
-            if not NAME.fullmatch(variable):
+            if not config_entries.NAME.fullmatch(variable):
                 text = f"{show(variable)} is not a name an environment can have"
-                raise problem(self.name, setting.line, text)
-            why = environment_refusal(variable)
+                raise config_entries.problem(self.name, setting.line, text)
+            why = config_entries.environment_refusal(variable)
             if why is not None:
-                raise problem(self.name, setting.line, f"{variable}: {why}")
+                raise config_entries.problem(self.name, setting.line, f"{variable}: {why}")
             own[variable] = setting.words[0] if setting.words else ""
         return own
 
@@ -307,7 +297,7 @@ class _Run(Reading):
                 count = whole_number(text)
                 if not count:
                     said = f"{variable}: expected a whole number of at least 1, got {show(text)}"
-                    raise problem(self.name, entry.line, said)
+                    raise config_entries.problem(self.name, entry.line, said)
                 counted[variable] = count
         return counted["NPROC_PER_NODE"] * counted["NNODES"]
 
@@ -328,9 +318,9 @@ class _Run(Reading):
         yield from (str(self.problem(key, text)) for key, text in said if text is not None)
         without = {key: own for key, own in self.found.arguments.items() if own.unknown and key in NOT_NEEDED}
         for key, own in {**self.found.hidden, **without}.items():
-            if key not in LAUNCH and not OF_THE_LAUNCH.fullmatch(key):
+            if key not in LAUNCH and not config_entries.OF_THE_LAUNCH.fullmatch(key):
                 text = f"{key}: {show(own.unknown)} is known to a shell only; a trial does without it"
-                yield str(problem(self.name, own.line, text))
+                yield str(config_entries.problem(self.name, own.line, text))
         yield from folder_notes(self.name, self.found.folder)
         yield from self._uncounted()
 
@@ -341,7 +331,7 @@ class _Run(Reading):
         for key, own in {**found.environment, **found.hidden}.items() if alone else ():
             if alone and key in COUNTING:
                 said = f"{key}: only `swift rlhf` reads it, and {alone.text} starts one process; write that or torchrun"
-                yield str(problem(self.name, own.line, said))
+                yield str(config_entries.problem(self.name, own.line, said))
         if found.launch.options is not None:
             yield from uncounted(found.launch, self.name)
             return

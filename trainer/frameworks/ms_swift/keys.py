@@ -12,20 +12,10 @@ from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from search_spaces.knobs.model import whole_number
 from search_spaces.legality.swift_rules import DEFAULT_BUCKET_MIB
 from search_spaces.native import acting as acting_in
+from trainer.frameworks.common import values
 from trainer.frameworks.common.deepspeed import PLACES, at, rest_of, zero_places
 from trainer.frameworks.common.trainer_keys import DTYPES, compiles, micro_batches, unsettable, weights_held
-from trainer.frameworks.common.values import (
-    ALLOCATOR,
-    ARGUMENT,
-    HEAPS,
-    SEGMENTS,
-    SPECULATIVE,
-    TUNABLES,
-    KnobKeyError,
-    parsed,
-    speculative_config,
-    speculative_knobs,
-)
+from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.values import variables as allocators
 from trainer.frameworks.ms_swift.sharding import deepspeed_argument, fsdp_argument, fsdp_of, zero_of
 
@@ -44,7 +34,7 @@ NATIVE = {
 """Knob -> argument with the same value (except 0 in ``empty_cache_steps``)."""
 
 ENGINE_KEY = "vllm_engine_kwargs"
-ENGINE = {knob: place for knob, place in places_in(FRAMEWORK, ENGINE_KEY).items() if knob not in SPECULATIVE}
+ENGINE = {knob: place for knob, place in places_in(FRAMEWORK, ENGINE_KEY).items() if knob not in values.SPECULATIVE}
 """Knob -> place in ``vllm_engine_kwargs``, the JSON of vLLM's own engine arguments."""
 SERVERS_GUESSES = "vllm_speculative_config"
 """Name of ``speculative_config`` in ``swift rollout``; a colocated engine does not get it
@@ -70,7 +60,7 @@ SEAMS = frozenset({"logprob_rows"})
 PRECISIONS = ("fp32", "bf16", "fp16")
 SUPPORTED = frozenset(
     {
-        *(*NATIVE, *STEPS, *TRANSLATED, *ENGINE, *SPECULATIVE, *ZERO, *FSDP, *SERVER, *ENVIRONMENT, *SEAMS),
+        *(*NATIVE, *STEPS, *TRANSLATED, *ENGINE, *values.SPECULATIVE, *ZERO, *FSDP, *SERVER, *ENVIRONMENT, *SEAMS),
         "checkpointing_reentrant",
     }
 )
@@ -187,8 +177,8 @@ def engine_arguments(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
         for name in path[:-1]:
             place = place.setdefault(name, {})
         place[path[-1]] = str(acts[knob]).upper() if knob == "vllm_compile_mode" else acts[knob]
-    speculative = speculative_config(acts)
-    return {**found, ARGUMENT: speculative} if speculative else found
+    speculative = values.speculative_config(acts)
+    return {**found, values.ARGUMENT: speculative} if speculative else found
 
 
 def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
@@ -211,7 +201,9 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     given = {key: value for key, value in keys.items() if value is not None}
     found = {knob: _native(knob, key, given[key]) for knob, key in NATIVE.items() if key in given}
     size = int(found.get("sequence_parallel_size", 1))
-    found.update({knob: size * int(parsed(knob, key, given[key])) for knob, key in STEPS.items() if key in given})
+    found.update(
+        {knob: size * int(values.parsed(knob, key, given[key])) for knob, key in STEPS.items() if key in given}
+    )
     if "generation_batch_size" in given:
         found["steps_per_generation"] = _rollout_steps(given, found, processes)
     if compiles(given):
@@ -228,8 +220,8 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
     """Returns ``keys`` without knobs; a mapping with knobs keeps its other entries."""
     places = {CHECKPOINTING, *zero_places(keys), *((ENGINE_KEY, *path) for path in ENGINE.values())}
-    if speculative_knobs(at(keys, (ENGINE_KEY, ARGUMENT)), ARGUMENT):
-        places.add((ENGINE_KEY, ARGUMENT))
+    if values.speculative_knobs(at(keys, (ENGINE_KEY, values.ARGUMENT)), values.ARGUMENT):
+        places.add((ENGINE_KEY, values.ARGUMENT))
     known = KEYS if keys.get("vllm_mode") == "colocate" else KEYS | {SERVERS_GUESSES}
     return rest_of(keys, known | {"optimizer"} if keys.get("optimizer") == "muon" else known, places)
 
@@ -237,7 +229,7 @@ def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
 def _native(knob: str, key: str, value: Any) -> KnobValue:
     if knob == "attn_implementation" and value == _FLASH:
         value = "flash_attention_2"
-    return parsed(knob, key, value)
+    return values.parsed(knob, key, value)
 
 
 def _rollout_steps(keys: Mapping[str, Any], knobs: Mapping[str, KnobValue], processes: int) -> int:
@@ -257,10 +249,10 @@ def _read_numerics(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     if keys.get("optimizer") == "muon":
         found["optimizer"] = "muon"
     elif "optim" in keys:
-        found["optimizer"] = parsed("optimizer", "optim", keys["optim"])
+        found["optimizer"] = values.parsed("optimizer", "optim", keys["optim"])
     reentrant = at(keys, CHECKPOINTING)
     if reentrant is not None:
-        found["checkpointing_reentrant"] = parsed("checkpointing_reentrant", ".".join(CHECKPOINTING), reentrant)
+        found["checkpointing_reentrant"] = values.parsed("checkpointing_reentrant", ".".join(CHECKPOINTING), reentrant)
     dtype = keys.get("torch_dtype")
     if dtype is not None:
         found["master_weights"] = weights_held("torch_dtype", dtype, DTYPES)
@@ -295,12 +287,12 @@ def engine_of(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
         found["custom_all_reduce"] = not keys[ALL_REDUCE]
     if not isinstance(engine, Mapping):
         return found
-    found.update(speculative_knobs(engine.get(ARGUMENT), f"{ENGINE_KEY}.{ARGUMENT}"))
+    found.update(values.speculative_knobs(engine.get(values.ARGUMENT), f"{ENGINE_KEY}.{values.ARGUMENT}"))
     for knob, path in ENGINE.items():
         value = at(engine, path)
         if value is not None:
             value = value.lower() if knob == "vllm_compile_mode" and isinstance(value, str) else value
-            found[knob] = parsed(knob, ".".join((ENGINE_KEY, *path)), value)
+            found[knob] = values.parsed(knob, ".".join((ENGINE_KEY, *path)), value)
     return found
 
 
@@ -309,7 +301,7 @@ def _servers_guesses(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     value = keys.get(SERVERS_GUESSES)
     if value is None or keys.get("vllm_mode") == "colocate":
         return {}
-    found = speculative_knobs(value, SERVERS_GUESSES)
+    found = values.speculative_knobs(value, SERVERS_GUESSES)
     if not found:
         expected = "a trial's rollout server guesses by method ngram with num_speculative_tokens, or not at all"
         raise KnobKeyError(SERVERS_GUESSES, f"{expected}; remove it")
@@ -331,17 +323,17 @@ def knobs_of(environment: Mapping[str, str]) -> tuple[dict[str, KnobValue], dict
     """
     found: dict[str, KnobValue] = {}
     rest = dict(environment)
-    if rest.get(ALLOCATOR, "").replace(" ", "") == SEGMENTS:
-        del rest[ALLOCATOR]
+    if rest.get(values.ALLOCATOR, "").replace(" ", "") == values.SEGMENTS:
+        del rest[values.ALLOCATOR]
         found["expandable_segments"] = True
-    for word, text in HEAPS.items():
-        if rest.get(TUNABLES) == text:
-            del rest[TUNABLES]
+    for word, text in values.HEAPS.items():
+        if rest.get(values.TUNABLES) == text:
+            del rest[values.TUNABLES]
             found["host_allocator"] = word
     if BUCKET_VARIABLE in rest:
         text = rest.pop(BUCKET_VARIABLE)
         size = whole_number(text)
         if size is None:
             raise KnobKeyError(BUCKET_VARIABLE, f"expected a whole number of MiB, got {text[:60]}")
-        found["weight_sync_bucket_mib"] = parsed("weight_sync_bucket_mib", BUCKET_VARIABLE, size)
+        found["weight_sync_bucket_mib"] = values.parsed("weight_sync_bucket_mib", BUCKET_VARIABLE, size)
     return found, rest

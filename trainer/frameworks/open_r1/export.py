@@ -12,45 +12,14 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.legality.openr1_rules import FRAMEWORK, unknown_rewards
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.common import exported
+from trainer.frameworks.common import deepspeed, exported
 from trainer.frameworks.common.accelerate_file import FILE_KEY, SAID_TWICE, SHORT_ZERO
-from trainer.frameworks.common.deepspeed import (
-    AUTO,
-    PLACES,
-    deepspeed_config,
-)
-from trainer.frameworks.common.exported import (
-    ACCELERATE,
-    DEEPSPEED,
-    LAUNCHER,
-    PROMPTS,
-    RUN,
-    SERVER,
-    Command,
-    Export,
-    ExportRequest,
-    Rewards,
-    difference,
-    fill,
-    whole_text,
-)
+from trainer.frameworks.common.exported import Command, Export, ExportRequest, Rewards
 from trainer.frameworks.common.exported import rewards_of as modules_of
 from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.common.values import variables
-from trainer.frameworks.open_r1.keys import (
-    CHECKPOINTING,
-    FIELDS,
-    NATIVE,
-    OBJECTIVE,
-    PORT,
-    SERVER_SHARE,
-    acting,
-    server_command,
-    settings,
-    trainer_keys,
-    wants_server,
-)
+from trainer.frameworks.open_r1 import keys
 from trainer.frameworks.trl.export import edited_with, knob_changes
 
 _MIXED = {"bf16": "bf16", "fp16": "fp16"}
@@ -58,20 +27,20 @@ _MIXED = {"bf16": "bf16", "fp16": "fp16"}
 
 def needs_file(configuration: Mapping[str, KnobValue]) -> bool:
     """Tells whether a knob with an effect has no short key."""
-    acts = acting(configuration)
-    return bool(acts.get("zero_stage")) and any(knob in acts for knob in PLACES if knob not in SHORT_ZERO)
+    acts = keys.acting(configuration)
+    return bool(acts.get("zero_stage")) and any(knob in acts for knob in deepspeed.PLACES if knob not in SHORT_ZERO)
 
 
 def deepspeed_text(configuration: Mapping[str, KnobValue], device: str) -> str:
     """Returns the text of the DeepSpeed file; empty if the short keys suffice."""
     if not needs_file(configuration):
         return ""
-    return json.dumps(deepspeed_config(acting(configuration), device), indent=2) + "\n"
+    return json.dumps(deepspeed.deepspeed_config(keys.acting(configuration), device), indent=2) + "\n"
 
 
 def accelerate_values(configuration: Mapping[str, KnobValue], processes: int, device: str) -> dict[str, Any]:
     """Returns every key of the file, in the form of Open-R1's own files."""
-    acts, several = acting(configuration), processes > 1
+    acts, several = keys.acting(configuration), processes > 1
     values: dict[str, Any] = {"compute_environment": "LOCAL_MACHINE", "debug": False}
     if acts.get("zero_stage"):
         values.update(deepspeed_config=_deepspeed(configuration), distributed_type="DEEPSPEED")
@@ -93,10 +62,10 @@ def accelerate_values(configuration: Mapping[str, KnobValue], processes: int, de
 
 
 def _deepspeed(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
-    acts = acting(configuration)
+    acts = keys.acting(configuration)
     stage = int(acts["zero_stage"])
     if needs_file(configuration):
-        return {FILE_KEY: DEEPSPEED, "zero3_init_flag": stage == 3}
+        return {FILE_KEY: exported.DEEPSPEED, "zero3_init_flag": stage == 3}
     found: dict[str, Any] = {
         "deepspeed_multinode_launcher": "standard",
         "offload_optimizer_device": acts.get("offload_optimizer", "none"),
@@ -137,7 +106,7 @@ def edited_accelerate(text: str, configuration: Mapping[str, KnobValue], process
     if zero and short and FILE_KEY not in zero and ("deepspeed_config", FILE_KEY) not in document.values:
         changes.update({("deepspeed_config", key): zero[key] for key in zero if key != "deepspeed_multinode_launcher"})
         twice = [("deepspeed_config", key) for key in SAID_TWICE if ("deepspeed_config", key) in document.values]
-        changes.update(dict.fromkeys(twice, AUTO))  # transformers refuses another value than the recipe's
+        changes.update(dict.fromkeys(twice, deepspeed.AUTO))  # transformers refuses another value than the recipe's
     elif zero:
         changes[("deepspeed_config",)] = zero
     return yaml_edit.edited(text, changes)
@@ -146,7 +115,7 @@ def edited_accelerate(text: str, configuration: Mapping[str, KnobValue], process
 RECIPE = "recipe.yaml"
 _PROMPT_COLUMN = "prompt"
 """Column of exported prompts: text, which Open-R1 makes into a user message after its ``system_prompt``."""
-_EXPLICIT = frozenset(NATIVE) | {"precision", "master_weights", "rollout_engine", "checkpointing_reentrant"}
+_EXPLICIT = frozenset(keys.NATIVE) | {"precision", "master_weights", "rollout_engine", "checkpointing_reentrant"}
 """Knobs that are written even if the user did not set them."""
 _OWN_CHOICE = ("tf32", "empty_cache_steps", "ddp_bucket_mib")
 """Knobs that keep torch's default if the user did not set them."""
@@ -173,17 +142,17 @@ def export(request: ExportRequest) -> Export:
     prompts = not (request.user_config and request.own_data)
     recipe = edited(request, rewards, prompts) if request.user_config else whole_recipe(request, rewards)
     whole = explicit(request)
-    made, server = _command(whole, rewards), wants_server(whole.configuration)
-    files = {RECIPE: recipe, RUN: _script(whole, made), **rewards.files}
+    made, server = _command(whole, rewards), keys.wants_server(whole.configuration)
+    files = {RECIPE: recipe, exported.RUN: _script(whole, made), **rewards.files}
     if not _by_torchrun(whole):
-        files[ACCELERATE] = _accelerate(whole)
+        files[exported.ACCELERATE] = _accelerate(whole)
     if sharding := deepspeed_text(whole.configuration, whole.device):
-        files[DEEPSPEED] = sharding
+        files[exported.DEEPSPEED] = sharding
     if server:
-        files[SERVER] = _server_script(whole)
+        files[exported.SERVER] = _server_script(whole)
     parts = ("rewards that Open-R1's registry does not have",) if rewards.files else ()
-    diff = difference(request.user_config, recipe, RECIPE, "your recipe")
-    return Export(files, made, {}, parts, prompts, diff, f"{base_url(PORT)}/health/" if server else "")
+    diff = exported.difference(request.user_config, recipe, RECIPE, "your recipe")
+    return Export(files, made, {}, parts, prompts, diff, f"{base_url(keys.PORT)}/health/" if server else "")
 
 
 def _accelerate(request: ExportRequest) -> str:
@@ -211,7 +180,7 @@ def rewards_of(specs: Sequence[RewardSpec]) -> Rewards:
         raise ValueError(f"the reward {bare[0]} is TRL's own, and Open-R1's registry has no such name")
     others = iter(made.names)
     names = tuple(spec.name if spec.kind == KIND else next(others) for spec in specs)
-    return Rewards(names, {LAUNCHER: fill(__file__, "launch"), **made.files}, made.folder)
+    return Rewards(names, {exported.LAUNCHER: exported.fill(__file__, "launch"), **made.files}, made.folder)
 
 
 def _by_torchrun(request: ExportRequest) -> bool:
@@ -223,8 +192,8 @@ def _command(request: ExportRequest, rewards: Rewards) -> Command:
     """Returns the training command."""
     own_folder = bool(request.user_config)
     script = f"{request.checkout}/{SCRIPT}"
-    launched = ("{here}/" + LAUNCHER, script) if rewards.files else (script,)
-    data = ("--dataset_name", "{here}/" + PROMPTS) if own_folder and not request.own_data else ()
+    launched = ("{here}/" + exported.LAUNCHER, script) if rewards.files else (script,)
+    data = ("--dataset_name", "{here}/" + exported.PROMPTS) if own_folder and not request.own_data else ()
     return Command(
         argv=(request.python, *_started(request), *launched, "--config", "{here}/" + RECIPE, *data),
         folder=rewards.folder or request.folder if own_folder else "{here}",
@@ -236,9 +205,12 @@ def _started(request: ExportRequest) -> tuple[str, ...]:
     if _by_torchrun(request):
         ranks = ("--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(request.world_size))
         return ("-m", "torch.distributed.run", *ranks)
-    words = ["-m", "accelerate.commands.launch", "--config_file", "{here}/" + ACCELERATE]
+    words = ["-m", "accelerate.commands.launch", "--config_file", "{here}/" + exported.ACCELERATE]
     if needs_file(request.configuration):
-        words += [f"--{FILE_KEY}", "{here}/" + DEEPSPEED]  # the file's own path would be looked up from the folder
+        words += [
+            f"--{FILE_KEY}",
+            "{here}/" + exported.DEEPSPEED,
+        ]  # the file's own path would be looked up from the folder
     return (*words, "--num_cpu_threads_per_process", str(request.threads))
 
 
@@ -248,42 +220,42 @@ def _environment(request: ExportRequest, rewards: Rewards) -> dict[str, str]:
         found["PYTHONPATH"] = "{here}:" + found["PYTHONPATH"]
     if _by_torchrun(request):
         found.update(OMP_NUM_THREADS=str(request.threads), GLOO_SOCKET_IFNAME="lo")
-    return {**found, **exported.visible(request, beside_server=wants_server(request.configuration))}
+    return {**found, **exported.visible(request, beside_server=keys.wants_server(request.configuration))}
 
 
 def _script(request: ExportRequest, command: Command) -> str:
     """Returns the text of the script ``RUN``."""
     remark = f"Options of Open-R1's script may follow; they win over {RECIPE}."
-    return exported.run_script(request, command, remark, beside_server=wants_server(request.configuration))
+    return exported.run_script(request, command, remark, beside_server=keys.wants_server(request.configuration))
 
 
 def _server_script(request: ExportRequest) -> str:
     """Returns the rollout server's script. Raises ValueError if the GPUs cannot be split as configured."""
     longest, revision = request.longest, request.revision
-    argv = server_command(request.configuration, request.model, request.python, longest=longest, revision=revision)
+    argv = keys.server_command(request.configuration, request.model, request.python, longest=longest, revision=revision)
     return exported.server_script(request, argv, {})
 
 
 def explicit(request: ExportRequest) -> ExportRequest:
     """Returns ``request`` with Open-R1's default for every knob that the user did not set."""
     unset = {knob: value for knob, value in defaults(FRAMEWORK).items() if knob in _EXPLICIT - set(_OWN_CHOICE)}
-    if wants_server(request.configuration):
-        unset["gpu_memory_utilization"] = SERVER_SHARE
+    if keys.wants_server(request.configuration):
+        unset["gpu_memory_utilization"] = keys.SERVER_SHARE
     return replace(request, configuration={**unset, **request.configuration})
 
 
 def knob_keys(request: ExportRequest) -> dict[str, Any]:
     """Returns the configuration's knobs as recipe keys. Raises ValueError for one that Open-R1 cannot take."""
-    found = settings(
+    found = keys.settings(
         request.configuration, request.rows_per_update, request.world_size, passthrough=request.passthrough
     )
-    return {**found, **(trainer_keys() if wants_server(request.configuration) else {})}
+    return {**found, **(keys.trainer_keys() if keys.wants_server(request.configuration) else {})}
 
 
 def whole_recipe(request: ExportRequest, rewards: Rewards) -> str:
     """Writes a whole recipe with every knob and the objective except ``top_k``, because TRL's defaults change."""
     tuned = knob_keys(explicit(request))
-    tuned.update({NATIVE[knob]: None for knob in _OWN_CHOICE if knob not in request.configuration})
+    tuned.update({keys.NATIVE[knob]: None for knob in _OWN_CHOICE if knob not in request.configuration})
     run = {
         "output_dir": "output",
         "num_train_epochs": 1,
@@ -295,20 +267,20 @@ def whole_recipe(request: ExportRequest, rewards: Rewards) -> str:
         "eval_strategy": "no",
         "seed": request.seed,
         "use_cpu": request.device == "cpu",
-        **OBJECTIVE,
+        **keys.OBJECTIVE,
         **request.passthrough,
     }
     inputs = {
         "model_name_or_path": request.model,
         "model_revision": request.revision or "main",
-        "dataset_name": PROMPTS,
+        "dataset_name": exported.PROMPTS,
         "dataset_prompt_column": _PROMPT_COLUMN,
         "dataset_train_split": "train",
         "reward_funcs": list(rewards.names),
         **_lengths(request),
     }
     others = "everything else (Open-R1 goes on from a checkpoint it finds in output_dir)"
-    return whole_text(request.title, inputs, tuned, run, others)
+    return exported.whole_text(request.title, inputs, tuned, run, others)
 
 
 def _lengths(request: ExportRequest) -> dict[str, int]:
@@ -325,12 +297,12 @@ def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
     same = yaml_edit.lookup(document, ("model_name_or_path",)) == request.model
     return edited_with(
         document,
-        knob_changes(document, knob_keys(request), request, dict([CHECKPOINTING]), ("fp16",)),
+        knob_changes(document, knob_keys(request), request, dict([keys.CHECKPOINTING]), ("fp16",)),
         request,
         rewards,
         use_cpu=request.device == "cpu",
         model={} if same else {"model_name_or_path": request.model, "model_revision": request.revision or "main"},
-        data={"dataset_name": PROMPTS, "dataset_prompt_column": _PROMPT_COLUMN} if prompts else {},
+        data={"dataset_name": exported.PROMPTS, "dataset_prompt_column": _PROMPT_COLUMN} if prompts else {},
         emptied={"dataset_config": None, "dataset_mixture": None, "dataset_train_split": "train"},
-        lengths={key: (length, FIELDS[key].default) for key, length in _lengths(request).items()},
+        lengths={key: (length, keys.FIELDS[key].default) for key, length in _lengths(request).items()},
     )

@@ -13,42 +13,11 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from search_spaces.legality.openr1_rules import FRAMEWORK, REWARDS, unknown_rewards
 from search_spaces.yaml_text import Entry
+from trainer.frameworks.common import config_entries, deepspeed, server_script
 from trainer.frameworks.common.accelerate_file import AccelerateFile, read_file
-from trainer.frameworks.common.config_entries import (
-    ENVIRONMENT,
-    ConfigError,
-    Imported,
-    Reading,
-    check_storable,
-    closest,
-    environment_of,
-    lines_of,
-    problem,
-    read_mapping,
-)
-from trainer.frameworks.common.deepspeed import (
-    AUTO,
-    ZERO,
-    at,
-    batch_unset,
-    deepspeed_config,
-    leaves,
-    said_otherwise,
-    zero_knobs,
-    zero_rest,
-)
+from trainer.frameworks.common.config_entries import ConfigError, Imported, Reading
 from trainer.frameworks.common.fields import Field, FieldError, typed
-from trainer.frameworks.common.server_script import (
-    NO_SERVER,
-    NOT_OF_SERVER,
-    OF_COLOCATED,
-    Served,
-    check_pair,
-    other_model,
-    read_server,
-    training_processes,
-    unread_options,
-)
+from trainer.frameworks.common.server_script import Served
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.common.values import KnobKeyError
@@ -74,7 +43,7 @@ _SAID_ELSEWHERE = frozenset({"gradient_clipping", "fp16", "bf16", "scheduler"})
 _OF_THE_RUN = frozenset(
     {
         *(("steps_per_print",), ("wall_clock_breakdown",), ("zero_allow_untested_optimizer",)),
-        (ZERO, "stage3_gather_16bit_weights_on_model_save"),
+        (deepspeed.ZERO, "stage3_gather_16bit_weights_on_model_save"),
     }
 )
 """Keys on output and saving, without an effect on figures."""
@@ -106,9 +75,9 @@ def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None
     found = read_file(text, name, files or {})
     if found.fsdp is not None:
         line, why = found.line("distributed_type"), "an Open-R1 trial shards with DeepSpeed, not with FSDP; use zero3"
-        raise problem(name, line, f"distributed_type: {why}")
+        raise config_entries.problem(name, line, f"distributed_type: {why}")
     try:
-        knobs = zero_knobs({"deepspeed": found.deepspeed})
+        knobs = deepspeed.zero_knobs({"deepspeed": found.deepspeed})
     except KnobKeyError as error:
         raise found.problem(error.key.removeprefix("deepspeed."), error.text) from None
     for place in _without_knob(found.deepspeed or {}, knobs):
@@ -118,9 +87,13 @@ def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None
 
 def _without_knob(settings: Mapping[str, Any], knobs: Mapping[str, KnobValue]) -> Iterator[str]:
     """Yields places of DeepSpeed's configuration that no knob can set to the user's value."""
-    ours = deepspeed_config(knobs, "cuda")
-    for place, value in leaves(zero_rest(settings)):
-        if place[0] not in _SAID_ELSEWHERE and place not in _OF_THE_RUN and value not in (AUTO, at(ours, place)):
+    ours = deepspeed.deepspeed_config(knobs, "cuda")
+    for place, value in deepspeed.leaves(deepspeed.zero_rest(settings)):
+        if (
+            place[0] not in _SAID_ELSEWHERE
+            and place not in _OF_THE_RUN
+            and value not in (deepspeed.AUTO, deepspeed.at(ours, place))
+        ):
             yield ".".join(place)
 
 
@@ -135,12 +108,12 @@ def differing(recipe: Mapping[str, Any], accelerate: Accelerate, processes: int)
     """Yields an error for each value of DeepSpeed that contradicts the recipe, with its line in the accelerate file."""
     file, half = accelerate.file, str(precision_beside(recipe, accelerate).get("precision", ""))
     computing = {key: recipe.get(key) is True or half == key for key in _HALF}
-    unset = {**OBJECTIVE, **batch_unset(FRAMEWORK)}
-    for place, text in said_otherwise(file.deepspeed, {**recipe, **computing}, unset, processes):
+    unset = {**OBJECTIVE, **deepspeed.batch_unset(FRAMEWORK)}
+    for place, text in deepspeed.said_otherwise(file.deepspeed, {**recipe, **computing}, unset, processes):
         yield file.problem(place, text)
     if file.deepspeed is not None and half and recipe.get(half) is False:
         text = f"mixed_precision: {half} here and {half} false in the recipe differ, which transformers refuses beside"
-        yield problem(file.name, file.line("mixed_precision"), f"{text} DeepSpeed; write one of them")
+        yield config_entries.problem(file.name, file.line("mixed_precision"), f"{text} DeepSpeed; write one of them")
 
 
 def notes_beside(recipe: Mapping[str, Any], accelerate: Accelerate) -> Iterator[str]:
@@ -148,7 +121,7 @@ def notes_beside(recipe: Mapping[str, Any], accelerate: Accelerate) -> Iterator[
     file, half = accelerate.file, str(precision_beside(recipe, accelerate).get("precision", ""))
     if half and file.deepspeed is not None and recipe.get(half) is None:
         text = f"mixed_precision: a trial computes in {half}; transformers refuses it beside DeepSpeed until the recipe"
-        yield str(problem(file.name, file.line("mixed_precision"), f"{text} says {half}: true too"))
+        yield str(config_entries.problem(file.name, file.line("mixed_precision"), f"{text} says {half}: true too"))
 
 
 _NOTHING: Mapping[str, str] = {}
@@ -192,15 +165,17 @@ def import_config(
     recipe = _Recipe(text, name, accelerate)
     faults, known, script = recipe.faults, recipe.typed(fields), recipe.script or Script({})
     beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
-    counted = faults.of(lambda: training_processes(server, server_name), 0)
+    counted = faults.of(lambda: server_script.training_processes(server, server_name), 0)
     launched = script.launch.processes or counted or beside.file.processes or 0
     knobs = recipe.knobs(beside, processes or launched or 1)
     rewards = faults.of(recipe.named_rewards, tuple[str, ...]())
     notes = [*recipe.notes(fields, server=wants_server(knobs))]
     faults.raise_collected()
     served = recipe.server_of(server, server_name, knobs)  # takes a server's share out of the knobs
-    variables = recipe.entries.get(ENVIRONMENT)
-    own = {ENVIRONMENT: environment_of(variables, name, any_name=True)} if variables else {}
+    variables = recipe.entries.get(config_entries.ENVIRONMENT)
+    own = (
+        {config_entries.ENVIRONMENT: config_entries.environment_of(variables, name, any_name=True)} if variables else {}
+    )
     return Imported(
         knobs={**knobs, **beside.knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(known).items() if key not in INPUTS}, **own},
@@ -226,15 +201,15 @@ class _Recipe(Reading):
         for error in self.script.unread if self.script and not accelerate else ():
             self.faults.add(error)
         self.entries: dict[str, Entry] = {}
-        keys = self.script.keys if self.script else read_mapping(text, name, "recipe", "Open-R1's keys")
+        keys = self.script.keys if self.script else config_entries.read_mapping(text, name, "recipe", "Open-R1's keys")
         for key, entry in keys.items():
             with self.faults.caught():
-                check_storable(key, entry, name)
+                config_entries.check_storable(key, entry, name)
                 why = refusal(key, plain_keys({key: entry})[key] if self.script else entry.plain)
                 if why is not None:
-                    raise problem(name, entry.line, f"{key}: {why}")
+                    raise config_entries.problem(name, entry.line, f"{key}: {why}")
                 self.entries[key] = entry
-        self.lines = lines_of(self.entries)
+        self.lines = config_entries.lines_of(self.entries)
 
     def typed(self, fields: Mapping[str, Field]) -> Mapping[str, Any]:
         """Returns the values of the keys that Open-R1 has, by their types."""
@@ -258,21 +233,21 @@ class _Recipe(Reading):
     def server_of(self, launch: str, name: str, knobs: dict[str, KnobValue]) -> Served:
         """Reads the server's launch; removes knobs of a colocated engine from ``knobs``: a server does not get them."""
         if not wants_server(knobs):
-            return NO_SERVER
-        for knob in OF_COLOCATED.values():
+            return server_script.NO_SERVER
+        for knob in server_script.OF_COLOCATED.values():
             knobs.pop(knob, None)
-        found = read_server(launch, name, PROGRAM)
+        found = server_script.read_server(launch, name, PROGRAM)
         if launch:
-            check_pair(found, name, self.name, self.values)
-        other = other_model(found, name, self.values.get("model_name_or_path"))
-        return replace(found, notes=(*other, *unread_options(launch, name, self.name), *found.notes))
+            server_script.check_pair(found, name, self.name, self.values)
+        other = server_script.other_model(found, name, self.values.get("model_name_or_path"))
+        return replace(found, notes=(*other, *server_script.unread_options(launch, name, self.name), *found.notes))
 
     def named_rewards(self) -> tuple[str, ...]:
         """Returns the names of the rewards; each is in Open-R1's registry."""
         names = self.values.get("reward_funcs", DEFAULT_REWARDS)
         strange = [] if isinstance(names, str) else unknown_rewards(names or ())
         if strange:
-            advice = closest(strange[0], REWARDS, 0.8, f"it has {', '.join(REWARDS)}")
+            advice = config_entries.closest(strange[0], REWARDS, 0.8, f"it has {', '.join(REWARDS)}")
             own = "one of your own is not written there, but given with --reward FILE.py:FUNCTION"
             raise self.problem("reward_funcs", f"Open-R1's registry has no {show(strange[0])}; {advice}; {own}")
         return self.rewards(names)
@@ -280,15 +255,15 @@ class _Recipe(Reading):
     def notes(self, fields: Mapping[str, Field], *, server: bool) -> Iterator[str]:
         """Yields notes on keys that a trial ignores."""
         yield from self.script.notes if self.script else ()
-        for key in (key for key in self.entries if key not in fields and key != ENVIRONMENT):
-            advice = closest(key, fields, 0.8, "")
+        for key in (key for key in self.entries if key not in fields and key != config_entries.ENVIRONMENT):
+            advice = config_entries.closest(key, fields, 0.8, "")
             said = "Open-R1 has no such key and passes over it" + (f"; {advice}" if advice else "")
             if self.script:
                 self.faults.add(self.problem(key, f"Open-R1's script has no such option; {advice or 'remove it'}"))
             else:
-                yield str(problem(self.name, self.line(key), f"{show(key)}: {said}"))
+                yield str(config_entries.problem(self.name, self.line(key), f"{show(key)}: {said}"))
         for key in self.values if server else ():
-            if key in OF_COLOCATED:
-                yield str(self.problem(key, NOT_OF_SERVER))
+            if key in server_script.OF_COLOCATED:
+                yield str(self.problem(key, server_script.NOT_OF_SERVER))
             elif key in SERVER_KEYS:
                 yield str(self.problem(key, "a trial starts a rollout server of its own"))

@@ -18,25 +18,7 @@ from search_spaces.knobs import defaults
 from search_spaces.native import seam_values
 from trainer.child import contract
 from trainer.frameworks.common import exported
-from trainer.frameworks.common.exported import (
-    ACCELERATE,
-    DEEPSPEED,
-    LAUNCHER,
-    PROMPTS,
-    RUN,
-    SERVER,
-    Command,
-    Export,
-    ExportRequest,
-    Rewards,
-    difference,
-    fill,
-    gpus_of,
-    rewards_of,
-    same_model,
-    visible,
-    whole_text,
-)
+from trainer.frameworks.common.exported import Command, Export, ExportRequest, Rewards
 from trainer.frameworks.common.serving import base_url, server_environment, split, trainer_environment
 from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.common.values import variables
@@ -79,25 +61,25 @@ def export(request: ExportRequest) -> Export:
     """
     script_given = is_script(request.user_config)
     request = replace(request, own_data=False) if script_given else request  # a whole file is written beside a script
-    rewards = rewards_of(request.rewards)
+    rewards = exported.rewards_of(request.rewards)
     prompts = not (request.user_config and request.own_data)
     before = "" if script_given else request.user_config
     text = edited(request, rewards, prompts) if before else whole_config(request, rewards)
     parts, server = parts_of(request.configuration, request.device), wants_server(request.configuration)
     made = _command(request, rewards, bool(parts))
-    files = {CONFIG: text, RUN: _script(request, made), **rewards.files}
+    files = {CONFIG: text, exported.RUN: _script(request, made), **rewards.files}
     files.update(files_of(parts, request.configuration, request.device))
     if not by_torchrun(request):
-        files[ACCELERATE] = _accelerate_text(request)
+        files[exported.ACCELERATE] = _accelerate_text(request)
     if sharding := deepspeed_text(request):
-        files[DEEPSPEED] = sharding
+        files[exported.DEEPSPEED] = sharding
     if server:
-        files[SERVER] = _server_script(request)
+        files[exported.SERVER] = _server_script(request)
     health = f"{base_url(PORT)}/health" if server else ""
     whys = tuple(part.why for part in parts if part.why)
     named = {name for part in parts for name in part.seams}
     other = {name: value for name, value in seam_values(request.configuration, "trl").items() if name in named}
-    return Export(files, made, other, whys, prompts, difference(before, text, CONFIG), health)
+    return Export(files, made, other, whys, prompts, exported.difference(before, text, CONFIG), health)
 
 
 @dataclass(frozen=True)
@@ -145,10 +127,15 @@ def files_of(parts: tuple[Part, ...], configuration: Mapping[str, KnobValue], de
         return {}
     compiles = configuration.get("torch_compile") is True or acting(configuration).get("enforce_eager") is False
     said = {"device": repr(device), "compiles": repr(compiles)}
-    first = "".join(fill(__file__, f"launch_{part.name}_first", **said) for part in parts if part.name in _FIRST)
-    then = [fill(__file__, f"launch_{part.name}", seams=repr(dict(part.seams)), device=repr(device)) for part in parts]
-    launcher = fill(__file__, "launch", first=first, then="\n".join(then))
-    return {LAUNCHER: launcher, **{part.file: part.text for part in parts}}
+    first = "".join(
+        exported.fill(__file__, f"launch_{part.name}_first", **said) for part in parts if part.name in _FIRST
+    )
+    then = [
+        exported.fill(__file__, f"launch_{part.name}", seams=repr(dict(part.seams)), device=repr(device))
+        for part in parts
+    ]
+    launcher = exported.fill(__file__, "launch", first=first, then="\n".join(then))
+    return {exported.LAUNCHER: launcher, **{part.file: part.text for part in parts}}
 
 
 def by_torchrun(request: ExportRequest) -> bool:
@@ -183,7 +170,7 @@ def _accelerate_text(request: ExportRequest) -> str:
 
 def _command(request: ExportRequest, rewards: Rewards, launcher: bool) -> Command:
     """Returns the training command, through ``LAUNCHER`` if ``launcher``, else TRL's script itself."""
-    script = ("{here}/" + LAUNCHER,) if launcher else ("-m", "trl.scripts.grpo")
+    script = ("{here}/" + exported.LAUNCHER,) if launcher else ("-m", "trl.scripts.grpo")
     own_folder = bool(request.user_config)
     environment = _environment(request)
     if own_folder and rewards.files:
@@ -201,7 +188,7 @@ def _started(request: ExportRequest) -> tuple[str, ...]:
         ranks = (*place, "--nproc-per-node", str(request.world_size // request.nodes))
         return ("-m", "torch.distributed.run", *ranks, "--log-dir", "{here}/ranks")
     threads = ("--num_cpu_threads_per_process", str(request.threads))
-    return ("-m", "accelerate.commands.launch", "--config_file", "{here}/" + ACCELERATE, *threads)
+    return ("-m", "accelerate.commands.launch", "--config_file", "{here}/" + exported.ACCELERATE, *threads)
 
 
 def _environment(request: ExportRequest) -> dict[str, str]:
@@ -211,8 +198,8 @@ def _environment(request: ExportRequest) -> dict[str, str]:
     if request.device == "cpu" and request.world_size > request.nodes == 1:
         found["GLOO_SOCKET_IFNAME"] = "lo"
     if wants_server(request.configuration):
-        return {**found, **trainer_environment(split(gpus_of(request), request.configuration)[0])}
-    return {**found, **visible(request, beside_server=False)}
+        return {**found, **trainer_environment(split(exported.gpus_of(request), request.configuration)[0])}
+    return {**found, **exported.visible(request, beside_server=False)}
 
 
 def _server_script(request: ExportRequest) -> str:
@@ -238,9 +225,9 @@ def _files(request: ExportRequest) -> tuple[str, ...]:
     """Returns the words for exported files, with whole paths if the command runs in the user's folder."""
     found: list[str] = []
     if request.user_config and not request.own_data:
-        found += ["--dataset_name", "{here}/" + PROMPTS]
+        found += ["--dataset_name", "{here}/" + exported.PROMPTS]
     if request.user_config and acting(request.configuration).get("zero_stage"):
-        found += ["--deepspeed", "{here}/" + DEEPSPEED]
+        found += ["--deepspeed", "{here}/" + exported.DEEPSPEED]
     return tuple(found)
 
 
@@ -265,7 +252,7 @@ def knob_keys(request: ExportRequest) -> dict[str, Any]:
         own = request.passthrough.get("model_init_kwargs") or {}
         model["model_init_kwargs"] = {**own, "use_kernels": model.pop("use_kernels")}
     if training.get("deepspeed"):
-        training["deepspeed"] = DEEPSPEED
+        training["deepspeed"] = exported.DEEPSPEED
     if wants_server(request.configuration):
         reached = trainer_settings(PORT, GROUP_PORT)
         training.update({key: reached[key] for key in ("vllm_server_base_url", "vllm_group_port")})
@@ -296,12 +283,12 @@ def whole_config(request: ExportRequest, rewards: Rewards) -> str:
     inputs = {
         "model_name_or_path": request.model,
         **({"model_revision": request.revision} if request.revision else {}),
-        "dataset_name": PROMPTS,
+        "dataset_name": exported.PROMPTS,
         "dataset_train_split": "train",
         "reward_funcs": list(rewards.names),
         "max_completion_length": request.max_completion_length,
     }
-    return whole_text(request.title, inputs, tuned, run)
+    return exported.whole_text(request.title, inputs, tuned, run)
 
 
 def _use_cpu(request: ExportRequest) -> bool:
@@ -313,7 +300,7 @@ def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
     """Rewrites the user's own file: sets the knobs, and the inputs that the command line replaced."""
     document = yaml_edit.located(request.user_config)
     model: dict[str, Any] = {}
-    if not same_model(yaml_edit.lookup(document, ("model_name_or_path",)), request.model):
+    if not exported.same_model(yaml_edit.lookup(document, ("model_name_or_path",)), request.model):
         model["model_name_or_path"] = request.model
         if request.revision or ("model_revision",) in document.values:
             model["model_revision"] = request.revision or "main"
@@ -324,7 +311,7 @@ def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
         rewards,
         use_cpu=_use_cpu(request),
         model=model,
-        data={"dataset_name": PROMPTS, "dataset_train_split": "train"} if prompts else {},
+        data={"dataset_name": exported.PROMPTS, "dataset_train_split": "train"} if prompts else {},
         emptied={"dataset_config": None, "datasets": []},
         lengths={"max_completion_length": (request.max_completion_length, DEFAULT_COMPLETION)},
     )

@@ -18,53 +18,16 @@ from search_spaces.errors import SpaceError
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show, whole_number
 from search_spaces.yaml_text import Entry, plain
+from trainer.frameworks.common import config_entries, server_script, training_script
 from trainer.frameworks.common.accelerate_file import FSDP, AccelerateFile, read_file
-from trainer.frameworks.common.config_entries import (
-    ENVIRONMENT,
-    OF_THE_LAUNCH,
-    ConfigError,
-    Faults,
-    Imported,
-    Reading,
-    asked_for,
-    at_line,
-    check_storable,
-    closest,
-    environment_of,
-    lines_of,
-    problem,
-    read_mapping,
-    unknown,
-)
+from trainer.frameworks.common.config_entries import ConfigError, Faults, Imported, Reading
 from trainer.frameworks.common.deepspeed import ZERO, at, said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError, typed
 from trainer.frameworks.common.launcher import Launch, described, launch_of, sharding_of, uncounted
 from trainer.frameworks.common.script_folder import folder_notes, in_folder
-from trainer.frameworks.common.server_script import (
-    NO_SERVER,
-    NOT_OF_SERVER,
-    OF_COLOCATED,
-    Served,
-    ServerScript,
-    check_pair,
-    other_model,
-    paired,
-    read_server,
-    serves,
-    training_processes,
-    unread_options,
-    unused,
-)
+from trainer.frameworks.common.server_script import Served, ServerScript
 from trainer.frameworks.common.shell import Command
 from trainer.frameworks.common.trainer_keys import all_knobs
-from trainer.frameworks.common.training_script import (
-    is_script,
-    options_of,
-    own_program,
-    refer,
-    refuse_config,
-    training_commands,
-)
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.trl.key_handling import (
     INPUTS,
@@ -139,15 +102,15 @@ def read_script(text: str, name: str, faults: Faults, framework: Framework = TRL
     entry, words = command.words[at], command.words[at + 1 :]
     for part, why in _REFUSED.items():
         if part in entry.text:
-            raise problem(name, entry.line, f"{show(entry.text)} trains with {why}")
+            raise config_entries.problem(name, entry.line, f"{show(entry.text)} trains with {why}")
     pattern, said = _SCRIPTS[start]
     if not pattern.search(entry.text):
-        raise own_program(entry, name, said, start)
+        raise training_script.own_program(entry, name, said, start)
     launch = launch_of(command.words[:at])
-    refuse_config(words, launch, text, name, serves=serves(text, name))
+    training_script.refuse_config(words, launch, text, name, serves=server_script.serves(text, name))
     keys: dict[str, Entry] = {}
     notes = list(uncounted(launch, name))
-    options = list(options_of(words, name, faults))
+    options = list(training_script.options_of(words, name, faults))
     rollout = any(key == "generation_batch_size" for key, _, _ in options)  # it is counted in micro-batches
     knobs = {knob: key for knob, key in native.items() if not (rollout and knob == "micro_batch_size")}
     asked: dict[str, str] = {}
@@ -157,35 +120,41 @@ def read_script(text: str, name: str, faults: Faults, framework: Framework = TRL
             keys[key] = Entry([Entry(word.text, word.line) for word in own], first.line)
         elif key in measuring:
             said = f"{key}: {show(hidden.unknown)} is known to a shell only; a trial does without it"
-            notes.append(str(problem(name, first.line, said)))
-        elif wanted := asked_for(key, _INPUTS, knobs) if len(own) == 1 else "":
-            asked[wanted] = str(unknown(name, first.line, key, show(hidden.unknown), wanted))
+            notes.append(str(config_entries.problem(name, first.line, said)))
+        elif wanted := config_entries.asked_for(key, _INPUTS, knobs) if len(own) == 1 else "":
+            asked[wanted] = str(config_entries.unknown(name, first.line, key, show(hidden.unknown), wanted))
         else:
-            faults.add(unknown(name, hidden.line, key, show(hidden.unknown)))
-    variables = {key: word for key, word in command.environment.items() if not OF_THE_LAUNCH.fullmatch(key)}
+            faults.add(config_entries.unknown(name, hidden.line, key, show(hidden.unknown)))
+    variables = {
+        key: word for key, word in command.environment.items() if not config_entries.OF_THE_LAUNCH.fullmatch(key)
+    }
     if own_variables := {key: Entry(word.text, word.line) for key, word in variables.items() if not word.unknown}:
-        keys[ENVIRONMENT] = Entry(dict(own_variables), entry.line)
+        keys[config_entries.ENVIRONMENT] = Entry(dict(own_variables), entry.line)
     for key, word in variables.items():
         if word.unknown:
             said = f"{key}: {show(word.unknown)} is known to a shell only; a trial does without it"
-            notes.append(str(problem(name, word.line, said)))
+            notes.append(str(config_entries.problem(name, word.line, said)))
     notes += folder_notes(name, command.folder)
     return Script(keys, launch, tuple(_unread(launch, text, name)), tuple(notes), asked, command.folder)
 
 
 def _training(text: str, name: str, own: str) -> tuple[Command, int]:
     """Returns the one training command, and its script's index; of equal ones the first."""
-    every = list({tuple(word.text for word in pair[0].words): pair for pair in training_commands(text, name)}.values())
+    every = list(
+        {
+            tuple(word.text for word in pair[0].words): pair for pair in training_script.training_commands(text, name)
+        }.values()
+    )
     by_name = [(command, at) for command, at in every if _NAMES.search(command.words[at].text)]
     by_option = [pair for pair in every if any(word.text.startswith(_OPTIONS) for word in pair[0].words)]
     likely = by_option or by_name or every
     if len(likely) == 1:
         return likely[0]
     if not likely:
-        refer(text, name, own)
+        training_script.refer(text, name, own)
     said = "expected one command that trains (`accelerate launch grpo.py --model_name_or_path ...`, `trl grpo ...`)"
     line, count = (likely[1][0].words[0].line, len(likely)) if likely else (0, "none")
-    raise problem(name, line, f"{said}, found {count}; give a script with one of them")
+    raise config_entries.problem(name, line, f"{said}, found {count}; give a script with one of them")
 
 
 def plain_keys(keys: Mapping[str, Entry]) -> dict[str, object]:
@@ -210,7 +179,7 @@ def _unread(launch: Launch, text: str, name: str) -> Iterator[ConfigError]:
             said = f"--{option}: Megatron is not supported: a trial shards with DeepSpeed or FSDP; remove it"
         else:
             said = f"--{option}: a trial reads it from an accelerate file only; write one and give it with --accelerate"
-        yield problem(name, word.line, said)
+        yield config_entries.problem(name, word.line, said)
 
 
 FILES = ("deepspeed", "fsdp_config")
@@ -281,10 +250,15 @@ def import_config(
     knobs = config.knobs(whole, fields, launched or processes, accelerate)
     environment = faults.of(config.environment, _NO_FILES)
     rewards = faults.of(lambda: config.rewards(values.get("reward_funcs")), tuple[str, ...]())
-    served_by = paired(name, server, server_name, itself=text if script and starts_server(text, name, knobs) else "")
-    served = faults.of(lambda: config.server_of(served_by, knobs), NO_SERVER)
+    served_by = server_script.paired(
+        name, server, server_name, itself=text if script and starts_server(text, name, knobs) else ""
+    )
+    served = faults.of(lambda: config.server_of(served_by, knobs), server_script.NO_SERVER)
     faults.raise_collected()
-    own = {**({ENVIRONMENT: dict(environment)} if ENVIRONMENT in config.entries else {}), **served.keys}
+    own = {
+        **({config_entries.ENVIRONMENT: dict(environment)} if config_entries.ENVIRONMENT in config.entries else {}),
+        **served.keys,
+    }
     return Imported(
         knobs={**knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(whole).items() if key not in INPUTS}, **own},
@@ -306,21 +280,23 @@ class _Config(Reading):
     def __init__(self, text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> None:
         super().__init__(name)
         self.files = files
-        self.script = read_script(text, name, self.faults) if is_script(text, name) else None
-        keys = self.script.keys if self.script else read_mapping(text, name, "config", "TRL's keys")
+        self.script = read_script(text, name, self.faults) if training_script.is_script(text, name) else None
+        keys = self.script.keys if self.script else config_entries.read_mapping(text, name, "config", "TRL's keys")
         for key in (key for key in OTHERS if key in keys):
-            raise problem(name, keys[key].line, f"{key} is not TRL's; read the file with --framework {OTHERS[key]}")
+            raise config_entries.problem(
+                name, keys[key].line, f"{key} is not TRL's; read the file with --framework {OTHERS[key]}"
+            )
         self.entries: dict[str, Entry] = {}
         """The keys in file order, without those always refused; a named file's content replaces its path."""
         for key, entry in keys.items():
             with self.faults.caught():
-                check_storable(key, entry, name)
+                config_entries.check_storable(key, entry, name)
                 why = refusal(key, plain_keys({key: entry})[key] if self.script else entry.plain)
                 if why is not None:
-                    raise problem(name, entry.line, f"{key}: {why}")
+                    raise config_entries.problem(name, entry.line, f"{key}: {why}")
                 named = key in FILES and key in files
                 self.entries[key] = _from_file(key, entry, files[key], name) if named else entry
-        self.lines = lines_of(self.entries)
+        self.lines = config_entries.lines_of(self.entries)
 
     def plain(self, key: str) -> object:
         """Returns the value of ``key`` as YAML has it."""
@@ -331,13 +307,13 @@ class _Config(Reading):
         lines = self.lines
         said = {key: str(plain_keys(self.entries)[key]) for key in (PROCESSES, *SHARDED) if key in self.entries}
         self.entries = {key: entry for key, entry in self.entries.items() if key not in said}
-        self.lines = lines_of(self.entries)
+        self.lines = config_entries.lines_of(self.entries)
         found = NO_LAUNCH
         for key in (key for key in SHARDED if key in said):
             preset = PRESETS.get(said[key])
             if preset is None and key not in self.files:
                 text = f"{key}: {show(said[key])} is no file, and TRL has {', '.join(PRESETS)} by that key"
-                self.faults.add(problem(self.name, lines[key], text))
+                self.faults.add(config_entries.problem(self.name, lines[key], text))
                 continue
             with self.faults.caught():
                 found = read_file(preset or self.files[key], said[key], _NO_FILES)
@@ -347,7 +323,7 @@ class _Config(Reading):
         count = whole_number(said[PROCESSES]) if PROCESSES in said else found.processes
         if PROCESSES in said and not count:
             text = f"{PROCESSES}: expected a whole number of at least 1"
-            self.faults.add(problem(self.name, lines[PROCESSES], text))
+            self.faults.add(config_entries.problem(self.name, lines[PROCESSES], text))
         return replace(found, processes=count) if count else found
 
     def typed(self, fields: Mapping[str, Field]) -> dict[str, Any]:
@@ -355,15 +331,15 @@ class _Config(Reading):
         values: dict[str, Any] = {}
         for key, entry in self.entries.items():
             with self.faults.caught():
-                if key != ENVIRONMENT:
+                if key != config_entries.ENVIRONMENT:
                     values[key] = self._value(key, entry, fields)
         return values
 
     def _value(self, key: str, entry: Entry, fields: Mapping[str, Field]) -> Any:
         if key not in fields:
             section = "write its keys at the top level, without it" if isinstance(entry.value, dict) else ""
-            advice = section or closest(key, [*fields, ENVIRONMENT])
-            raise problem(self.name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
+            advice = section or config_entries.closest(key, [*fields, config_entries.ENVIRONMENT])
+            raise config_entries.problem(self.name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
         words = entry.value if self.script and key not in self.files and isinstance(entry.value, list) else None
         try:
             own = fields[key]
@@ -374,7 +350,7 @@ class _Config(Reading):
         for inner in inside:
             if (key, inner) in REFUSED_INSIDE:
                 line = inside[inner].line or entry.line
-                raise problem(self.name, line, f"{key}.{inner}: {REFUSED_INSIDE[key, inner]}")
+                raise config_entries.problem(self.name, line, f"{key}.{inner}: {REFUSED_INSIDE[key, inner]}")
         return value
 
     def _inside(self, key: str, entry: Entry, value: Any) -> Mapping[str, Entry]:
@@ -385,7 +361,7 @@ class _Config(Reading):
             found = plain(value, self.name)
         except SpaceError:
             raise self.problem(key, "it is nested too deep") from None
-        check_storable(key, Entry(found.value, entry.line), self.name)
+        config_entries.check_storable(key, Entry(found.value, entry.line), self.name)
         return found.value if isinstance(found.value, dict) else {}
 
     def knobs(
@@ -401,7 +377,7 @@ class _Config(Reading):
                 self.faults.add(accelerate.problem(place, error.text))
             else:
                 said, line = place_of(error.key, accelerate)
-                self.faults.add(problem(accelerate.name, line, f"{said}: {error.text}"))
+                self.faults.add(config_entries.problem(accelerate.name, line, f"{said}: {error.text}"))
 
         knobs = all_knobs(lambda keys: from_keys(keys, processes), whole, report_error)
         # DeepSpeed's precision is compared with the configuration's own keys, not with the launcher's.
@@ -416,23 +392,31 @@ class _Config(Reading):
 
     def environment(self) -> Mapping[str, str]:
         """Returns the user's own variables."""
-        return environment_of(self.entries[ENVIRONMENT], self.name) if ENVIRONMENT in self.entries else _NO_FILES
+        return (
+            config_entries.environment_of(self.entries[config_entries.ENVIRONMENT], self.name)
+            if config_entries.ENVIRONMENT in self.entries
+            else _NO_FILES
+        )
 
     def server_of(self, script: ServerScript, knobs: dict[str, KnobValue]) -> Served:
         """Reads the server's script; removes a colocated engine's settings from ``knobs`` and lines, with a note."""
         if not script.text:
-            return NO_SERVER
+            return server_script.NO_SERVER
         if not wants_server(knobs):
             mode = "vllm_mode: server" if script.training == self.name else "--use_vllm --vllm_mode server"
-            raise unused(script.name, script.training, mode)
-        found = read_server(script.text, script.name, PROGRAM)
-        check_pair(found, script.name, script.training, self.values)
-        for knob in OF_COLOCATED.values():
+            raise server_script.unused(script.name, script.training, mode)
+        found = server_script.read_server(script.text, script.name, PROGRAM)
+        server_script.check_pair(found, script.name, script.training, self.values)
+        for knob in server_script.OF_COLOCATED.values():
             knobs.pop(knob, None)
-        notes = [str(self.problem(key, NOT_OF_SERVER)) for key in OF_COLOCATED if key in self.entries]
-        self.lines = {key: line for key, line in self.lines.items() if key not in OF_COLOCATED}
-        other = other_model(found, script.name, self.values.get("model_name_or_path"))
-        unread = unread_options(script.text, script.name, self.name) if script.name != self.name else []
+        notes = [
+            str(self.problem(key, server_script.NOT_OF_SERVER))
+            for key in server_script.OF_COLOCATED
+            if key in self.entries
+        ]
+        self.lines = {key: line for key, line in self.lines.items() if key not in server_script.OF_COLOCATED}
+        other = server_script.other_model(found, script.name, self.values.get("model_name_or_path"))
+        unread = server_script.unread_options(script.text, script.name, self.name) if script.name != self.name else []
         return replace(found, notes=(*notes, *other, *unread, *found.notes))
 
     def notes(self) -> Iterator[str]:
@@ -446,7 +430,11 @@ def _launched(script: Script | None, accelerate: AccelerateFile, server: str, se
     """Returns the number of training processes that a launch starts; 0 if unknown."""
     for error in script.unread if script and accelerate is NO_LAUNCH else ():
         faults.add(error)
-    counted = script.launch.processes if script else faults.of(lambda: training_processes(server, server_name), 0)
+    counted = (
+        script.launch.processes
+        if script
+        else faults.of(lambda: server_script.training_processes(server, server_name), 0)
+    )
     return counted or accelerate.processes or 0
 
 
@@ -454,7 +442,7 @@ def _beside_notes(trainer_keys: Mapping[str, Any], accelerate: AccelerateFile) -
     stage = at(trainer_keys.get("deepspeed"), (ZERO, "stage"))
     if "deepspeed" in trainer_keys and not stage:
         text = "deepspeed_config: at stage 0 a trial trains without DeepSpeed, by DDP"
-        yield str(problem(accelerate.name, accelerate.line("deepspeed_config"), text))
+        yield str(config_entries.problem(accelerate.name, accelerate.line("deepspeed_config"), text))
 
 
 def _from_file(key: str, entry: Entry, text: str, name: str) -> Entry:
@@ -463,11 +451,11 @@ def _from_file(key: str, entry: Entry, text: str, name: str) -> Entry:
         found = json.loads(text)
         mapping = plain(found, name) if isinstance(found, dict) else None
     except (ValueError, RecursionError, SpaceError) as error:
-        raise problem(name, entry.line, f"{key}: {show(entry.value)} is not JSON ({error})") from None
+        raise config_entries.problem(name, entry.line, f"{key}: {show(entry.value)} is not JSON ({error})") from None
     if mapping is None or not isinstance(mapping.value, dict):
-        raise problem(name, entry.line, f"{key}: {show(entry.value)} holds no JSON object")
-    placed = at_line(mapping.plain, entry.line)
-    check_storable(key, placed, name)
+        raise config_entries.problem(name, entry.line, f"{key}: {show(entry.value)} holds no JSON object")
+    placed = config_entries.at_line(mapping.plain, entry.line)
+    config_entries.check_storable(key, placed, name)
     return placed
 
 

@@ -13,27 +13,7 @@ from search_spaces.knobs.build import ENGINE_ARGUMENT
 from search_spaces.knobs.model import show
 from search_spaces.native import acting as acting_in
 from trainer.child.contract import TrialSpec
-from trainer.frameworks.common.deepspeed import (
-    PLACES,
-    at,
-    beside_zero,
-    deepspeed_config,
-    merged,
-    plain_word,
-    rest_of,
-    without,
-    zero_knobs,
-    zero_places,
-)
-from trainer.frameworks.common.trainer_keys import (
-    DTYPES,
-    compiles,
-    micro_batches,
-    refuse,
-    uncompiled,
-    unsettable,
-    weights_held,
-)
+from trainer.frameworks.common import deepspeed, trainer_keys
 from trainer.frameworks.common.values import KnobKeyError, TrialArguments, following, parsed, sizes, variables
 from trainer.frameworks.trl.key_handling import for_trial
 
@@ -54,7 +34,7 @@ class Dialect:
 
 
 FRAMEWORK = "trl"
-ZERO = frozenset(PLACES)
+ZERO = frozenset(deepspeed.PLACES)
 """Knobs in DeepSpeed's configuration."""
 FSDP = frozenset({"fsdp", *places_in(FRAMEWORK, "fsdp_config")})
 TRANSLATED = frozenset({"precision", "master_weights", "attn_implementation", "rollout_engine", "sleep_level"})
@@ -131,7 +111,7 @@ def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
     """Returns a sentence for each knob with an effect that a TRL trial cannot set; empty if a trial can run."""
     acts = acting(configuration)
     said = [f"a TRL trial cannot set {name}" for name in sorted(acts) if name not in SUPPORTED]
-    said += unsettable(acts, FRAMEWORK, "TRL", "a TRL trial", PRECISIONS)
+    said += trainer_keys.unsettable(acts, FRAMEWORK, "TRL", "a TRL trial", PRECISIONS)
     if acts.get("optimizer") == "muon":
         said.append("optimizer muon: TRL has no such optimizer")
     if acts.get("sleep_level", 0) not in (0, 2):
@@ -161,7 +141,7 @@ def training_keys(
     if found.get("use_vllm") and longest is not None and "max_model_len" not in acts:
         found["vllm_max_model_length"] = longest
     if "zero_stage" in acts:
-        found["deepspeed"] = deepspeed_config(acts, device) or None
+        found["deepspeed"] = deepspeed.deepspeed_config(acts, device) or None
     if acts.get("fsdp") == "fsdp2":
         own = {key: acts[knob] for key, knob in _INSIDE_FSDP.items() if knob in acts}
         found.update(fsdp=True, fsdp_config={"version": 2, **own})
@@ -174,7 +154,7 @@ def model_keys(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
     """Returns the arguments of ``from_pretrained`` for the knobs that are set."""
     found: dict[str, Any] = {}
     if "master_weights" in configuration:
-        found["dtype"] = DTYPES[str(configuration["master_weights"])]
+        found["dtype"] = trainer_keys.DTYPES[str(configuration["master_weights"])]
     if "attn_implementation" in configuration:
         found["attn_implementation"] = configuration["attn_implementation"]
     if "hub_kernels" in configuration:
@@ -204,7 +184,9 @@ def with_own(
         own, ours = passthrough.get(key), training.get(key)
         if isinstance(own, Mapping) and isinstance(ours, Mapping) and ours:
             zero = key == "deepspeed"
-            found[key] = beside_zero(ours, own, acts) if zero else merged(ours, without(own, ()))
+            found[key] = (
+                deepspeed.beside_zero(ours, own, acts) if zero else deepspeed.merged(ours, deepspeed.without(own, ()))
+            )
     return found
 
 
@@ -225,7 +207,7 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     found = {**trainer_knobs(keys, DIALECT, processes), **_precision(keys)}
     if "vllm_enable_sleep_mode" in keys:
         found["sleep_level"] = 2 if keys["vllm_enable_sleep_mode"] else 0
-    return {**found, **zero_knobs(keys), **_fsdp_knobs(keys)}
+    return {**found, **deepspeed.zero_knobs(keys), **_fsdp_knobs(keys)}
 
 
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,7 +216,7 @@ def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
     sharding = keys.get("fsdp_config")
     names = sharding if isinstance(sharding, Mapping) else ()
     of_fsdp = {("fsdp_config", name) for name in names if name.removeprefix("fsdp_") in known}
-    return rest_of(keys, KEYS, {*NESTED.values(), *zero_places(keys), *of_fsdp})
+    return deepspeed.rest_of(keys, KEYS, {*NESTED.values(), *deepspeed.zero_places(keys), *of_fsdp})
 
 
 def trainer_knobs(keys: Mapping[str, Any], dialect: Dialect, processes: int) -> dict[str, KnobValue]:
@@ -257,16 +239,16 @@ def trainer_knobs(keys: Mapping[str, Any], dialect: Dialect, processes: int) -> 
                 "generation_batch_size", "it cannot be set beside steps_per_generation; remove one of them"
             )
         micro = int(found.get("micro_batch_size", defaults(dialect.framework)["micro_batch_size"]))
-        found["steps_per_generation"] = micro_batches(keys["generation_batch_size"], micro, processes)
-    if compiles(keys):
+        found["steps_per_generation"] = trainer_keys.micro_batches(keys["generation_batch_size"], micro, processes)
+    if trainer_keys.compiles(keys):
         found["torch_compile"] = True
     if dialect.dtype in keys:
-        found["master_weights"] = weights_held(dialect.dtype, keys[dialect.dtype], DTYPES)
+        found["master_weights"] = trainer_keys.weights_held(dialect.dtype, keys[dialect.dtype], trainer_keys.DTYPES)
     if "use_vllm" in keys:
         found["rollout_engine"] = "vllm" if keys["use_vllm"] else "transformers"
     for knob, place in dialect.nested.items():
-        if at(keys, place) is not None:
-            found[knob] = parsed(knob, ".".join(place), at(keys, place))
+        if deepspeed.at(keys, place) is not None:
+            found[knob] = parsed(knob, ".".join(place), deepspeed.at(keys, place))
     return found
 
 
@@ -335,7 +317,7 @@ def _fsdp_knobs(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
         if key == "version" and str(value) != "2":
             raise KnobKeyError("fsdp_config.version", f"a trial shards with FSDP2, got {show(value)}")
         if key in _INSIDE_FSDP:
-            found[_INSIDE_FSDP[key]] = parsed(_INSIDE_FSDP[key], f"fsdp_config.{name}", plain_word(value))
+            found[_INSIDE_FSDP[key]] = parsed(_INSIDE_FSDP[key], f"fsdp_config.{name}", deepspeed.plain_word(value))
     return found
 
 
@@ -360,7 +342,7 @@ def settings(
     Raises:
         ValueError: a knob or value that TRL cannot take (``unsupported``).
     """
-    refuse(unsupported(configuration))
+    trainer_keys.refuse(unsupported(configuration))
     training = with_own(training_keys(configuration, longest, device), passthrough or {}, acting(configuration))
     steps = following(configuration, rows_per_update, world_size)
     if steps is not None:
@@ -375,7 +357,7 @@ def own_keys(
 
     ``measuring`` includes the keys that a trial ignores (``key_handling.MEASURING``).
     """
-    return uncompiled(passthrough if measuring else for_trial(passthrough), configuration)
+    return trainer_keys.uncompiled(passthrough if measuring else for_trial(passthrough), configuration)
 
 
 def render(

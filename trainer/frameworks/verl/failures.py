@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from trainer.child.contract import (
-    SIGNS,
-    FailureReason,
-    Nearness,
-    Phase,
-    Pool,
-    Sign,
-    StartupPart,
-    echo,
-    illegal,
-    infra,
-    signs_of,
-)
+from trainer.child import contract
+from trainer.child.contract import FailureReason, Nearness, Phase, Pool, Sign, StartupPart
 from trainer.frameworks.common import failures as shared
 
 OOM = FailureReason.OOM
@@ -25,13 +14,13 @@ _LOAD, _ENGINE, _START = StartupPart.LOAD.value, StartupPart.ENGINE.value, Start
 
 
 VERL: tuple[Sign, ...] = (
-    illegal(
+    contract.illegal(
         "verl_rollout_rows",
         "real_train_batch_size (…) must be divisible by minimal possible batch size",
         phase=_START,
     ),
-    illegal("verl_rollout_smaller", "train_batch_size (…) must be >= actor.ppo_mini_batch_size", phase=_START),
-    illegal(
+    contract.illegal("verl_rollout_smaller", "train_batch_size (…) must be >= actor.ppo_mini_batch_size", phase=_START),
+    contract.illegal(
         "verl_micro_batch",
         "Please set at least one of 'actor.ppo_micro_batch_size'",
         "Please set at least one of 'actor_rollout_ref.",
@@ -39,50 +28,50 @@ VERL: tuple[Sign, ...] = (
         "Please remove 'actor_rollout_ref.",
         phase=_START,
     ),
-    illegal("verl_equal_chunks", "only support equal chunk. Got size of DataProto"),
-    illegal("verl_mini_batch_ranks", "Got mini_batch_size=… and self.engine.get_data_parallel_size()="),
-    illegal("verl_micro_rows", "data size must be divisible by force_group_size * micro_batch_size_per_gpu"),
-    illegal("verl_token_budget", "max_token_len must be greater than the sequence length"),
-    illegal("verl_rollout_world", "rollout world_size: … is not divisible by infer_world_size", phase=_ENGINE),
-    illegal("verl_remove_padding", "you must enable `use_remove_padding`"),
-    illegal("verl_ulysses_heads", "must be divisible by ulysses_sp_size"),
-    illegal("verl_model_length", "max_model_len (…) should be less than or equal to max_position_embeddings"),
-    illegal("verl_rollout_mode", "Rollout mode 'sync' has been removed", phase=_ENGINE),
-    illegal("verl_pipeline", "not implemented pipeline_model_parallel_size > 1 yet", phase=_ENGINE),
-    illegal("verl_quantization", "Currently only support … quantization, got:", phase=_ENGINE),
-    illegal("verl_prompts", "integer division or modulo by zero", phase=_LOAD),
-    illegal("verl_prompt_length", "Prompt length (…) leaves no room to generate within"),
-    illegal("verl_file_format", "Unsupported file format: ", phase=_LOAD),
-    illegal("verl_optimizer", "Failed to import module '…'. Make sure the package is installed", phase=_LOAD),
-    illegal("verl_transfer_queue", "No module named 'transfer_queue'", phase=_START),
-    illegal("verl_no_vllm", "No module named 'vllm'", phase=_ENGINE),
-    illegal(
+    contract.illegal("verl_equal_chunks", "only support equal chunk. Got size of DataProto"),
+    contract.illegal("verl_mini_batch_ranks", "Got mini_batch_size=… and self.engine.get_data_parallel_size()="),
+    contract.illegal("verl_micro_rows", "data size must be divisible by force_group_size * micro_batch_size_per_gpu"),
+    contract.illegal("verl_token_budget", "max_token_len must be greater than the sequence length"),
+    contract.illegal("verl_rollout_world", "rollout world_size: … is not divisible by infer_world_size", phase=_ENGINE),
+    contract.illegal("verl_remove_padding", "you must enable `use_remove_padding`"),
+    contract.illegal("verl_ulysses_heads", "must be divisible by ulysses_sp_size"),
+    contract.illegal("verl_model_length", "max_model_len (…) should be less than or equal to max_position_embeddings"),
+    contract.illegal("verl_rollout_mode", "Rollout mode 'sync' has been removed", phase=_ENGINE),
+    contract.illegal("verl_pipeline", "not implemented pipeline_model_parallel_size > 1 yet", phase=_ENGINE),
+    contract.illegal("verl_quantization", "Currently only support … quantization, got:", phase=_ENGINE),
+    contract.illegal("verl_prompts", "integer division or modulo by zero", phase=_LOAD),
+    contract.illegal("verl_prompt_length", "Prompt length (…) leaves no room to generate within"),
+    contract.illegal("verl_file_format", "Unsupported file format: ", phase=_LOAD),
+    contract.illegal("verl_optimizer", "Failed to import module '…'. Make sure the package is installed", phase=_LOAD),
+    contract.illegal("verl_transfer_queue", "No module named 'transfer_queue'", phase=_START),
+    contract.illegal("verl_no_vllm", "No module named 'vllm'", phase=_ENGINE),
+    contract.illegal(
         "verl_flash_attention",
         "FlashAttention2 has been toggled on, but it cannot be used",
         "No module named 'flash_attn'",
     ),
-    illegal(
+    contract.illegal(
         "verl_unknown_key",
         "Could not override '…'",
         "Key '…' is not in struct",
         "Could not append to config. An item is already at '",
         phase=_START,
     ),
-    illegal("verl_missing_value", "MissingMandatoryValue", "Missing mandatory value: ", phase=_START),
-    illegal("verl_gpus", "Total available GPUs … is less than total desired GPUs", phase=_START),
-    infra(
+    contract.illegal("verl_missing_value", "MissingMandatoryValue", "Missing mandatory value: ", phase=_START),
+    contract.illegal("verl_gpus", "Total available GPUs … is less than total desired GPUs", phase=_START),
+    contract.infra(
         "ray_start",
         "Failed to connect to the default Ray cluster address",
         "The current node timed out during startup",
         phase=_START,
     ),
-    infra("ray_socket", "AF_UNIX path length cannot exceed", phase=_START),
-    signs_of(OOM, Pool.HOST)(
+    contract.infra("ray_socket", "AF_UNIX path length cannot exceed", phase=_START),
+    contract.signs_of(OOM, Pool.HOST)(
         "ray_store", "ray.exceptions.ObjectStoreFullError", "The local object store is full of objects"
     ),
-    infra("ray_disk", "ray.exceptions.OutOfDiskError"),
-    signs_of(FailureReason.HANG, nearness=Nearness.DEATH)("ray_get", "ray.exceptions.GetTimeoutError"),
-    echo("ray_killed", "Worker unexpectedly exits with a connection error code 2"),
+    contract.infra("ray_disk", "ray.exceptions.OutOfDiskError"),
+    contract.signs_of(FailureReason.HANG, nearness=Nearness.DEATH)("ray_get", "ray.exceptions.GetTimeoutError"),
+    contract.echo("ray_killed", "Worker unexpectedly exits with a connection error code 2"),
 )
 """Texts from the sources of verl 0.9.1, Hydra 1.3 and Ray 2.60; not yet seen on a GPU."""
 
@@ -125,7 +114,7 @@ SUGGESTIONS: Mapping[str, str] = {
 _REWARD_IN_GEN = "verl scores completions inside generation; look for the reward's own traceback further up"
 
 
-diagnose = partial(shared.diagnose, signs=(*VERL, *SIGNS), suggestions=SUGGESTIONS)
+diagnose = partial(shared.diagnose, signs=(*VERL, *contract.SIGNS), suggestions=SUGGESTIONS)
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
