@@ -30,10 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return write_or_check("tools.openapi", FILE, description(), said, arguments)
 
 
-def write_or_check(program: str, file: Path, text: str, said: str, arguments: Sequence[str] | None) -> int:
+def write_or_check(program: str, file: Path, text: str, remedy: str, arguments: Sequence[str] | None) -> int:
     """Writes ``text`` to a generated file; with ``--check`` only compares. Returns 0 if the file now holds ``text``.
 
-    A check shows the first differences, then ``said``.
+    A check shows the first differences, then ``remedy``.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {program}")
     parser.add_argument("--check", action="store_true", help="change nothing, fail if the file would change")
@@ -42,7 +42,7 @@ def write_or_check(program: str, file: Path, text: str, said: str, arguments: Se
         return 0
     there = file.read_text(encoding="utf-8") if file.exists() else ""
     changed = list(difflib.unified_diff(there.splitlines(), text.splitlines(), file.name, "generated", lineterm=""))
-    for line in (*changed[:SHOWN_LINES], *([said] if changed else [])):
+    for line in (*changed[:SHOWN_LINES], *([remedy] if changed else [])):
         say(line)
     return 1 if changed else 0
 

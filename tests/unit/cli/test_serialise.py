@@ -127,7 +127,6 @@ PUBLIC = yaml.safe_load(text_of("public_names.yaml"))
 @pytest.mark.parametrize(
     ("shape", "document"),
     [
-        (ProcessUse, study.process_json(ProcessUse())),
         (GpuUse, study.gpu_json(GpuUse())),
         (Outcome, study.outcome_json(factories.oom())),
         (Gain, gain_json(factories.gain())),

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from autotune.domain import FailureReason, Outcome, Pool, TrialKind
+from autotune.domain.outcomes import FAILURE_WORDS
 from autotune.ports import Assignment, RunReport
 from autotune.running import warm_worker
 from autotune.running.job import Job
@@ -225,7 +226,7 @@ class TestBelief:
         study.run(failing)
         assert study.last.reason is FailureReason.INFRA
         assert study.last.pool is None
-        assert reason in study.last.message
+        assert FAILURE_WORDS[reason] in study.last.message
         assert tagged(HOME) == []
         study.run(failing, attempt=2)
         assert study.last.reason == FailureReason(reason)

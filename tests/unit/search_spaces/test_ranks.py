@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autotune.domain.differences import spec_differences
+from autotune.domain.differences import differing
 from autotune.errors import UsageError
 from autotune.specification import build
 from search_spaces.batch import batch_of, training_gpus
@@ -48,7 +48,7 @@ def test_groups_are_whole_over_all_ranks() -> None:
 def test_two_studies_with_other_ranks_are_two_studies() -> None:
     one, two = (factories.study_spec(resources=factories.resources(cpu_ranks=n)) for n in (1, 2))
     assert one.digest != two.digest
-    assert spec_differences(one, two) == ["resources.cpu_ranks: 1 -> 2"]
+    assert differing(one.identity(), two.identity()) == ["resources.cpu_ranks: 1 -> 2"]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
