@@ -153,8 +153,7 @@ def import_config(
     """Reads the recipe's keys into knobs, inputs and ``passthrough``.
 
     Args:
-        text: the recipe, or a script that starts ``grpo.py`` with options; at most 64 KiB.
-        fields: the keys of Open-R1's script.
+        text: the recipe, or a script that starts ``grpo.py`` with options, of at most 64 KiB; ``fields``: its keys.
         processes: training processes, for ``generation_batch_size``; 0 takes the accelerate file's.
         files: text of the DeepSpeed file the accelerate file names, by ``deepspeed_config_file``.
         accelerate: text of the accelerate file; ``server``: of the script that starts ``trl vllm-serve``; empty: none.
@@ -172,10 +171,9 @@ def import_config(
     notes = [*recipe.notes(fields, server=wants_server(knobs))]
     faults.raise_collected()
     served = recipe.server_of(server, server_name, knobs)  # takes a server's share out of the knobs
-    variables = recipe.entries.get(config_entries.ENVIRONMENT)
-    own = (
-        {config_entries.ENVIRONMENT: config_entries.environment_of(variables, name, any_name=True)} if variables else {}
-    )
+    key = config_entries.ENVIRONMENT
+    variables = recipe.entries.get(key)
+    own = {key: config_entries.environment_of(variables, name, any_name=True)} if variables else {}
     return Imported(
         knobs={**knobs, **beside.knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(known).items() if key not in INPUTS}, **own},

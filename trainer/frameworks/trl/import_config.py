@@ -250,15 +250,10 @@ def import_config(
     knobs = config.knobs(whole, fields, launched or processes, accelerate)
     environment = faults.of(config.environment, _NO_FILES)
     rewards = faults.of(lambda: config.rewards(values.get("reward_funcs")), tuple[str, ...]())
-    served_by = server_script.paired(
-        name, server, server_name, itself=text if script and starts_server(text, name, knobs) else ""
-    )
-    served = faults.of(lambda: config.server_of(served_by, knobs), server_script.NO_SERVER)
+    served = config.server_settings(text, knobs, server, server_name)
     faults.raise_collected()
-    own = {
-        **({config_entries.ENVIRONMENT: dict(environment)} if config_entries.ENVIRONMENT in config.entries else {}),
-        **served.keys,
-    }
+    key = config_entries.ENVIRONMENT
+    own = {**({key: dict(environment)} if key in config.entries else {}), **served.keys}
     return Imported(
         knobs={**knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(whole).items() if key not in INPUTS}, **own},
@@ -392,11 +387,14 @@ class _Config(Reading):
 
     def environment(self) -> Mapping[str, str]:
         """Returns the user's own variables."""
-        return (
-            config_entries.environment_of(self.entries[config_entries.ENVIRONMENT], self.name)
-            if config_entries.ENVIRONMENT in self.entries
-            else _NO_FILES
-        )
+        entry = self.entries.get(config_entries.ENVIRONMENT)
+        return _NO_FILES if entry is None else config_entries.environment_of(entry, self.name)
+
+    def server_settings(self, text: str, knobs: dict[str, KnobValue], server: str, server_name: str) -> Served:
+        """Reads the script that starts the rollout server, perhaps ``text``. Raises ``ConfigError`` if two do."""
+        itself = text if self.script and starts_server(text, self.name, knobs) else ""
+        script = server_script.paired(self.name, server, server_name, itself=itself)
+        return self.faults.of(lambda: self.server_of(script, knobs), server_script.NO_SERVER)
 
     def server_of(self, script: ServerScript, knobs: dict[str, KnobValue]) -> Served:
         """Reads the server's script; removes a colocated engine's settings from ``knobs`` and lines, with a note."""
