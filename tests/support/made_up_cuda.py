@@ -105,9 +105,10 @@ def main(spec_file: Path, out: Path) -> None:
     from tests.support.numerics_checks import package  # noqa: PLC0415
 
     child = package()
-    preload, opened = import_module(child + ".preload"), import_module(child + ".gpu_opened")
+    preload = import_module(child + ".preload")
+    watch = preload.GpuOpenWatch
     framework = import_module(child + ".frameworks.trl.importing")
-    preload.GpuOpenWatch = lambda after: opened.GpuOpenWatch(lambda: bool(noted), there=True, after=after)
+    preload.GpuOpenWatch = lambda after: watch(lambda: bool(noted), there=True, after=after)
     spec = import_module(child + ".contract").read_spec(spec_file)
     culprit = preload.import_ahead(framework, spec)
     platform = type(sys.modules["vllm.platforms"].current_platform).__name__ if "vllm.platforms" in sys.modules else ""

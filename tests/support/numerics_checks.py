@@ -340,7 +340,7 @@ def offloading(child: str) -> dict[str, Any]:
 def main(path: str) -> None:
     child = package()
     float8 = importlib.import_module(f"{child}.frameworks.hf_trainer.float8")
-    gradient = importlib.import_module(f"{child}.frameworks.hf_trainer.gradient")
+    gradient = importlib.import_module(f"{child}.frameworks.hf_trainer.quality")
     limits = importlib.import_module(f"{child}.contract.limits")
     found = {
         "refusals": refusals(float8),

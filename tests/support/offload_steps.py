@@ -84,7 +84,7 @@ def main(folder: Path) -> None:
     import_module("deepspeed.comm.torch").build_shm_op = lambda: None  # it would be compiled
     deepspeed.init_distributed("gloo")
     CPUAdamBuilder.load = lambda *_args, **_kwargs: CompiledAdam()
-    prime_optimizer = import_module(package() + ".frameworks.hf_trainer.prime").prime_optimizer
+    prime_optimizer = import_module(package() + ".frameworks.hf_trainer.loop").prime_optimizer
     found: dict[str, Any] = {}
     for name, zero in CASES.items():
         try:
