@@ -105,9 +105,8 @@ def main(spec_file: Path, out: Path) -> None:
     from tests.support.numerics_checks import package  # noqa: PLC0415
 
     child = package()
-    preload = import_module(child + ".preload")
+    preload, framework = import_module(child + ".preload"), import_module(child + ".frameworks.trl.importing")
     watch = preload.GpuOpenWatch
-    framework = import_module(child + ".frameworks.trl.importing")
     preload.GpuOpenWatch = lambda after: watch(lambda: bool(noted), there=True, after=after)
     spec = import_module(child + ".contract").read_spec(spec_file)
     culprit = preload.import_ahead(framework, spec)
