@@ -134,12 +134,12 @@ def read_settings(
     """Reads the settings of this process; ``home`` and ``database`` take precedence over the environment.
 
     Raises:
-        UsageError: the home cannot be a folder, or ``database`` holds a password.
+        UsageError: the home is no readable folder, or ``database`` holds a password.
     """
     values = os.environ if environ is None else environ
     paths = HomePaths(_home_root(values, home))
-    if os.path.lexists(paths.root) and not paths.root.is_dir():
-        raise UsageError(f"the home {paths.root} is not a folder; set {HOME_VARIABLE} or --home to one")
+    if os.path.lexists(paths.root) and not (paths.root.is_dir() and os.access(paths.root, os.R_OK | os.X_OK)):
+        raise UsageError(f"the home {paths.root} is no folder that you may read; set {HOME_VARIABLE} or --home to one")
     named = _without_password(database or "") or values.get(DATABASE_VARIABLE, "").strip()
     return Settings(
         home=paths,

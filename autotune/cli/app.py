@@ -114,5 +114,5 @@ def build_app() -> typer.Typer:
 
 def main() -> None:
     """Runs the ``autotune`` command."""
-    console.tolerate_encoding()
+    console.set_up()
     sys.exit(exit_code_of(lambda: build_app()(prog_name="autotune")))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO
 
@@ -17,11 +19,6 @@ WIDTH = 80
 def out(most: int | None = 100) -> Console:
     """Returns the console for results, at most ``most`` columns wide."""
     return _console(sys.stdout, most)
-
-
-def width() -> int:
-    """Returns the columns of the terminal, for tables."""
-    return out(None).width
 
 
 def talk(most: int | None = 100) -> Console:
@@ -47,22 +44,15 @@ def show(renderable: RenderableType, most: int | None = 100) -> None:
         line(text.rstrip())
 
 
-def line(text: str, *, stream: TextIO | None = None) -> None:
-    """Prints one unwrapped line of plain text, by default on stdout."""
-    target = stream or sys.stdout
-    try:
-        target.write(text + "\n")
-        target.flush()
-    except OSError as error:
-        raise OSError(
-            error.errno, error.strerror, f"the command's {'output' if stream is None else 'messages'}"
-        ) from None
+def line(text: str) -> None:
+    """Prints one unwrapped line of plain text on stdout, in one write."""
+    print(f"{text}\n", end="", flush=True)  # noqa: T201 - this is the one place that prints
 
 
 def say(text: str) -> None:
     """Writes one unwrapped line of talk; it is lost on a stream that is closed or full."""
     with suppress(OSError):
-        line(text, stream=sys.stderr)
+        print(f"{text}\n", end="", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def document(value: Any) -> None:
@@ -75,11 +65,31 @@ def record(value: Any) -> None:
     line(json.dumps(value, allow_nan=False, separators=(",", ":")))
 
 
-def tolerate_encoding() -> None:
-    """Lets a stream show a replacement for a character that it cannot show, and a closed one swallow all."""
+class _Output(io.TextIOWrapper):
+    """Standard output, whose errors name it: where it is full, the home is not."""
+
+    def write(self, text: str) -> int:
+        written: int = self._do(super().write, text)
+        return written
+
+    def flush(self) -> None:
+        self._do(super().flush)
+
+    def _do(self, act: Callable[..., Any], *given: str) -> Any:
+        try:
+            return act(*given)
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # else Python tries the rest again at its exit
+            raise OSError(error.errno, error.strerror, "the command's output") from None
+
+
+def set_up() -> None:
+    """Prepares the streams of a command: what a stream cannot show is replaced, a closed one swallows all, and errors
+    of standard output name it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        lines = sys.stdout.line_buffering
+        sys.stdout = _Output(sys.stdout.buffer, sys.stdout.encoding, "replace", line_buffering=lines)
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr.reconfigure(errors="replace")
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     sys.stderr = sys.stderr or sys.stdout
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")

@@ -23,6 +23,7 @@ _MENDABLE: Mapping[int | None, tuple[type[AutotuneError], str]] = {
     errno.ENAMETOOLONG: (UsageError, "a file's name may have 255 bytes at most"),
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
+    errno.EACCES: (UsageError, "you may not read or write it; name another folder, or ask its owner"),
     errno.EROFS: (MachineError, "the disk can only be read; name another folder"),
     errno.EIO: (MachineError, "the disk failed (Input/output error); mend it, or name another folder"),
 }

@@ -70,7 +70,7 @@ def answered(stored: Recommendation | None, study: Study, trials: Sequence[Trial
         answer = stored if alike else replace(stored, notes=(EARLIER_RULES, *stored.notes))
         return AnswerSource.RECOMMENDATION, answer
     ended_by = "not ended: this is the best so far" if study.status is StudyStatus.OPEN else "unknown"
-    return AnswerSource.BEST_SO_FAR, recommend(study.spec, trials, ended_by, now=latest)
+    return AnswerSource.BEST_SO_FAR, recommend(study.spec, trials, ended_by)
 
 
 def _gains(answer: Recommendation | None) -> list[tuple[Configuration, str]]:

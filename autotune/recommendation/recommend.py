@@ -68,7 +68,7 @@ def recommend(
         ended_by=ended_by,
         notes=tuple(dict.fromkeys([*_unproven_notes(unproven), *notes])),
         fingerprint=fingerprint,
-        created_at=now,
+        created_at=max([now, *(t.finished_at or 0.0 for t in trials)]),  # also where the clock was set back
     )
 
 

@@ -20,7 +20,7 @@ from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.gpu.device import GPUS, require
 from tests.support import factories
 from tests.support.fakes import FakeStop
-from tests.support.trl_trials import LENGTHS, PLAIN, reward_file, training_python
+from tests.support.trl_trials import LENGTHS, PLAIN, reward_file, tiny_workload, training_python
 from trainer.child.contract import CycleKind, NoteRecord, Protocol
 
 pytestmark = [pytest.mark.trl, pytest.mark.gpu, pytest.mark.timeout(1200)]
@@ -30,15 +30,7 @@ NATURAL = Protocol(warmup=1, natural=1, recorded=2, lengths=LENGTHS, outside_cpu
 
 def trial(tiny: Path, folder: Path, held: int, **knobs: Any) -> tuple[RunReport, Seen]:
     """Of the tiny model on the first ``held`` GPUs, through the runner of a study."""
-    workload = factories.workload(
-        model=str(tiny / "model"),
-        prompts=str(tiny / "prompts.jsonl"),
-        rewards=(reward_file(folder, PLAIN),),
-        max_prompt_length=48,
-        max_completion_length=16,
-        rows_per_update=16,
-        passthrough={"learning_rate": 1e-4},
-    )
+    workload = tiny_workload(tiny, reward_file(folder, PLAIN), learning_rate=1e-4)
     resources = factories.resources(gpus=held, device="cuda", rows_per_update=16)
     spec = factories.study_spec(workload=workload, resources=resources, memory_limit=None)
     own = {"micro_batch_size": 4, "gradient_accumulation_steps": 4, "num_generations": 4, "precision": "bf16"}

@@ -21,7 +21,7 @@ from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.support import factories, openr1_trials, swift_trials
 from tests.support.fakes import FakeStop
 from tests.support.rollout_servers import check_trial
-from tests.support.trl_trials import LENGTHS, PLAIN, reward_file, training_python
+from tests.support.trl_trials import LENGTHS, PLAIN, reward_file, tiny_workload, training_python
 from tests.support.without_gpu import SYNCED, overlay
 from trainer.child.contract import CycleKind, NoteRecord, Protocol, StartupPart, StartupRecord, TrialSpec
 
@@ -65,15 +65,7 @@ class WithGpus:
 def run(
     name: str, python: str, tiny: Path, folder: Path, checkout: str = "", score: str = PLAIN, **own: Any
 ) -> tuple[Any, Seen]:
-    workload = factories.workload(
-        model=str(tiny / "model"),
-        prompts=str(tiny / "prompts.jsonl"),
-        rewards=(reward_file(folder, score),),
-        max_prompt_length=48,
-        max_completion_length=16,
-        rows_per_update=16,
-        passthrough={"learning_rate": 1e-3, **own},
-    )
+    workload = tiny_workload(tiny, reward_file(folder, score), learning_rate=1e-3, **own)
     resources = factories.resources(framework=name)
     spec = factories.study_spec(
         framework=name, workload=workload, memory_limit=None, resources=resources, checkout=checkout

@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from autotune.cli import console
 from autotune.cli.failures import exit_code_of
 from tests.support import hostile
 
@@ -18,14 +17,13 @@ def autotune(
     words: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """``autotune WORDS`` in ``folder``; without an ``environment`` in the present one."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape") for _ in range(2))
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace") for _ in range(2))
     kept, before = dict(os.environ), Path.cwd()
     os.environ.clear()
     os.environ.update(kept if environment is None else environment)
     os.chdir(folder)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            console.tolerate_encoding()
             code = exit_code_of(lambda: hostile.program()(list(words), prog_name="autotune"))
     finally:
         os.chdir(before)

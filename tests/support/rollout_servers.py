@@ -20,7 +20,7 @@ from autotune.running.supervisor import Supervisor
 from tests.contracts.runner_suite import RealClock, Seen
 from tests.support import factories
 from tests.support.fakes import FakeStop
-from tests.support.trl_trials import LENGTHS, PLAIN, ROOT, reward_file, training_python
+from tests.support.trl_trials import LENGTHS, PLAIN, ROOT, reward_file, tiny_workload, training_python
 from trainer.child.contract import CycleKind, Protocol, RunPaths, TrialSpec, WorstCaseRecord, dumps, write_atomic
 from trainer.frameworks.common.serving import IN_TRIAL, base_url, server_environment
 from trainer.frameworks.trl import server
@@ -118,15 +118,7 @@ def trial(
     **own: Any,
 ) -> tuple[RunReport, Seen]:
     """A whole TRL trial of the tiny model with a server, through the runner."""
-    workload = factories.workload(
-        model=str(tiny / "model"),
-        prompts=str(tiny / "prompts.jsonl"),
-        rewards=(reward_file(tiny, PLAIN),),
-        max_prompt_length=48,
-        max_completion_length=16,
-        rows_per_update=16,
-        passthrough={"learning_rate": 0.0, **own},
-    )
+    workload = tiny_workload(tiny, reward_file(tiny, PLAIN), learning_rate=0.0, **own)
     resources = factories.resources(cpu_ranks=ranks)
     spec = factories.study_spec(workload=workload, memory_limit=None, resources=resources)
     knobs: dict[str, Any] = {

@@ -14,8 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autotune.domain import Workload
 from autotune.running.log import CappedLog
 from autotune.running.preloaded import Preloads
+from tests.support import factories
 from tests.support.shared import made_once
 from trainer.child.contract import (
     CycleKind,
@@ -108,6 +110,12 @@ def told_of(tiny: Path, reward: RewardSpec | tuple[RewardSpec, ...], protocol: P
         "max_completion_length": 16,
         "protocol": protocol,
     }
+
+
+def tiny_workload(tiny: Path, reward: RewardSpec, **passthrough: Any) -> Workload:
+    """The workload of a study of the tiny model, with what ``told_of`` tells."""
+    told = {**told_of(tiny, reward, QUIET), "passthrough": passthrough}
+    return factories.workload(**{name: value for name, value in told.items() if name not in ("trial", "protocol")})
 
 
 def tiny_spec(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli import console, exit_codes
-from autotune.cli.commands.space import GenerationsOption, NodesOption, framework_word, space_for
+from autotune.cli.commands.space import GenerationsOption, NodesOption, space_for
 from autotune.cli.commands.start_options import FrameworkOption, PriceOption, SizedOptions, UpdatesOption
 from autotune.cli.option_groups import takes
 from autotune.cli.options import HomeOption, JsonOption, settings_for
@@ -78,9 +78,9 @@ def plan(options: PlanOptions) -> None:
       autotune plan --model ./Qwen2.5-7B --gpu mine --gpu-memory 64 --gpu-tflops 280 --gpu-bandwidth 1600
       autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --json | jq '.best[0].configuration'
     """
-    framework = framework_word(options.framework)
     from autotune.forecast.model_file import model_at
     from autotune.forecast.question import PlanRequest
+    from autotune.frameworks import framework_named
     from autotune.recommendation.whole_run import check_asked
 
     check_asked(options.updates, options.price)
@@ -90,7 +90,7 @@ def plan(options: PlanOptions) -> None:
         _refuse_beside_config(options)
         question = _configured(options)
     else:
-        word = options.model or ""
+        word, framework = options.model or "", framework_named(options.framework).name
         lengths = options.max_prompt_length, options.max_completion_length
         sizes = options.rows_per_update, options.num_generations, *lengths, options.lora_rank
         request = PlanRequest(word, model_at(word), framework, *sizes)

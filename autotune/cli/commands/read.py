@@ -88,7 +88,7 @@ def _status_screen(read: StudyReading, lives: Lives, now: float) -> RenderableTy
     ranked = standings(trials, spec.baseline, spec.framework, BEST_SHOWN)
     if ranked:
         shown = [spec.baseline, *(row.configuration for row in ranked)]
-        columns = knob_columns(shown, console.width() - STANDINGS_WIDTH)
+        columns = knob_columns(shown, console.out(None).width - STANDINGS_WIDTH)
         lines += [
             Text(),
             standings_table(ranked, columns, spec.baseline),
@@ -148,7 +148,7 @@ def trials(
     if not ordered:
         console.say("no trial matches" if every else f"study {clean(found.spec.name)} has no trial yet")
         return
-    columns = knob_columns([t.configuration for t in ordered], console.width() - TRIALS_WIDTH)
+    columns = knob_columns([t.configuration for t in ordered], console.out(None).width - TRIALS_WIDTH)
     console.show(trials_table(ordered, columns), None)
     if columns.legend():
         console.say(columns.legend())

@@ -20,14 +20,9 @@ from search_spaces.baseline import fitted
 from search_spaces.batch import accumulated, served_by
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.errors import SpaceError
-from search_spaces.frameworks import SHORT, resolved
-from search_spaces.knobs import FRAMEWORKS
 
 if TYPE_CHECKING:
     from search_spaces.space import SearchSpace
-
-ILLEGAL = 2
-"""Exit code when nothing is legal."""
 
 app = typer.Typer(
     name="space",
@@ -98,7 +93,7 @@ class SpaceQuestion:
 @takes(ShowOptions)
 def show(options: ShowOptions) -> None:
     """Lists the knobs of a space, and counts legal combinations."""
-    name, found, left_out = space_for(framework_word(options.framework), options.space, options.gpus, options.nodes)
+    name, found, left_out = space_for(options.framework, options.space, options.gpus, options.nodes)
     needed = found.require.gpus or int(found.require.device == "cuda")
     options = replace(options, gpus=options.gpus or needed, nodes=max(options.nodes, found.require.nodes))
     question = _question(options, {}, options.rows_per_update)
@@ -130,7 +125,7 @@ def check(options: CheckOptions) -> None:
     else:
         legal = _check_space(options.space, question, options.as_json)
     if not legal:
-        raise typer.Exit(ILLEGAL)
+        raise typer.Exit(UsageError.exit_code)
 
 
 def _check_configuration(question: SpaceQuestion, as_json: bool) -> bool:
@@ -169,14 +164,6 @@ def _check_space(name: str | None, question: SpaceQuestion, as_json: bool) -> bo
     return explanation.legal > 0
 
 
-def framework_word(word: str) -> str:
-    """Returns the catalogue's name for ``word``. Raises ``UsageError`` with the known names."""
-    name = resolved(word)
-    if name not in FRAMEWORKS:
-        raise UsageError(f"--framework {clean(name)}: expected one of {', '.join(SHORT.values())}.")
-    return name
-
-
 def space_for(
     framework: str, name: str | None, gpus: int, nodes: int, *, server: bool = False
 ) -> tuple[str, SearchSpace, str]:
@@ -211,7 +198,9 @@ def _knobs_given(options: CheckOptions) -> dict[str, KnobValue]:
 
 
 def _question(options: MachineOptions, knobs: Mapping[str, KnobValue], rows: int | None) -> SpaceQuestion:
-    framework = framework_word(options.framework)
+    from autotune.frameworks import framework_named
+
+    framework = framework_named(options.framework).name
     if options.ranks is not None and options.gpus:
         from autotune.specification.build import RANKS_WITH_GPUS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import subprocess
 import sys
 from errno import EPIPE
 from functools import partial
@@ -53,9 +54,19 @@ def test_a_pipe_is_read_and_one_that_nobody_writes_to_is_not_waited_for(tmp_path
     os.close(reading)
 
 
-def test_a_closed_or_full_stream_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", ["best", "best --json", "trials", "--help", "space show cpu"])
+@pytest.mark.parametrize("how", ["", "-u"])
+def test_a_full_output_is_not_called_a_full_home(home: HomePaths, study: Study, words: str, how: str) -> None:
+    environment = {**os.environ, "AUTOTUNE_HOME": str(home.root), "PYTHONUNBUFFERED": ""}
+    line = f"exec {sys.executable} {how} -m autotune.cli {words} >/dev/full"
+    run = subprocess.run(["sh", "-c", line], capture_output=True, text=True, env=environment, check=False)
+    said = "autotune: no space is left on the disk; free some, or name another folder: the command's output"
+    assert (run.returncode, run.stderr.splitlines()[-1]) == (5, said)
+
+
+def test_a_closed_stream_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
-    console.tolerate_encoding()
+    console.set_up()
     console.line("nobody reads this")
 
     def full(_: str, number: int = 28) -> None:
@@ -63,15 +74,6 @@ def test_a_closed_or_full_stream_is_no_crash(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=full, flush=lambda: None))
     console.say("nor this")
-
-    def refused() -> None:
-        raise UsageError("no such trial")
-
-    assert exit_code_of(refused) == 2
-    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=full, flush=lambda: None))
-    with pytest.raises(OSError, match="No space") as raised:
-        console.line("a result")
-    assert raised.value.filename == "the command's output"
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=partial(full, number=EPIPE), flush=lambda: None))
     assert exit_code_of(lambda: build_app()(["--version"])) == 141
 

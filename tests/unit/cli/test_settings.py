@@ -1,3 +1,7 @@
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +42,28 @@ def test_reading_settings_creates_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
+@contextmanager
+def closed_to_others(folder: str) -> Iterator[None]:
+    """In it this process is a user who may not enter ``folder``; root becomes another, for whom modes count."""
+    mine = os.getresuid()
+    os.chmod(folder, 0)
+    if mine[0] == 0:
+        os.setresuid(65534, 65534, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(*mine)
+        os.chmod(folder, 0o700)
+
+
 def test_a_home_that_is_a_file_or_no_path_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for name in ("file", "loop"):
-        with pytest.raises(UsageError, match="is not a folder"):
+        with pytest.raises(UsageError, match="is no folder that you may read"):
             read_settings({"AUTOTUNE_HOME": str(tmp_path / name)})
+    with tempfile.TemporaryDirectory() as closed, closed_to_others(closed), pytest.raises(UsageError, match="may read"):
+        read_settings({"AUTOTUNE_HOME": closed})
     with pytest.raises(UsageError, match="not a usable path"):
         read_settings({"AUTOTUNE_HOME": "~nobody-of-this-name/x"})
 

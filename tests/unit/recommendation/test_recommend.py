@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.domain import Configuration, CycleKind, Trial, TrialKind
+from autotune.recommendation.reading import AnswerSource, answered
 from autotune.recommendation.recommend import UNMEASURED_BY_BUDGET, recommend, unconfirmed
 from autotune.statistics import evidence
 from tests.support import factories as f
@@ -55,6 +56,12 @@ def test_a_proven_gain_is_recommended_with_its_evidence() -> None:
     assert row.trials == (1, 11, 13)
     assert found.baseline == "ok"
     assert found.reference == 0
+
+
+def test_an_answer_is_of_all_its_trials_where_the_clock_was_set_back() -> None:
+    trials = [*_searched(), *_confirmed({SPEC.baseline: 10.0, FASTER: 8.0})]
+    found = recommend(SPEC, trials, "", now=not_none(trials[-1].finished_at) - 300.0)
+    assert answered(found, f.study(spec=SPEC), trials) == (AnswerSource.RECOMMENDATION, found)
 
 
 def test_an_unproven_gain_keeps_the_baseline_and_says_what_was_measured() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -25,10 +24,6 @@ STEP: dict[str, Any] = {
     "prompt_length/mean": 20.0,
     "response_length/mean": 100.0,
 }
-
-
-def line_of(step: dict[str, Any]) -> str:
-    return json.dumps({"step": 1, "data": step})
 
 
 def test_a_step_is_a_cycle() -> None:
