@@ -109,7 +109,7 @@ def test_nothing_is_left_of_twenty_trials_half_of_them_killed(tmp_path: Path) ->
     ended = [report.outcome for killed, report in reports if killed]
     assert len(ended) == TRIALS // 2
     assert sum(not outcome.ok for outcome in ended) >= TRIALS // 4, "hardly any was killed before it had ended"
-    known = (FailureReason.CRASH, FailureReason.CANCELLED, FailureReason.OOM)
+    known = (FailureReason.CRASH, FailureReason.CANCELLED, FailureReason.INFRA)
     assert [outcome.sentence() for outcome in ended if not (outcome.ok or outcome.reason in known)] == []
 
 
