@@ -144,7 +144,7 @@ def wrong_in(code: int, out: str, err: str) -> Iterator[str]:
     if code not in (2, 5, 6):
         return
     lines = err.splitlines()
-    said = [line for line in lines if line.startswith(("autotune: ", "Error: "))]
+    said = [line for line in lines if line.startswith("autotune: ")]
     if len(said) > 1 or (not said and not out):
         yield f"{len(said)} sentences: {err[:300]!r}"
     if any(len(line) > LONGEST_SENTENCE for line in lines):

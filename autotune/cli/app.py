@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from autotune.cli import console
 from autotune.cli.commands import compare, export, plan, read, report, retry, serve, space, start, trial, verify
@@ -55,14 +57,22 @@ class CommandGroups(TyperGroup):
                 raise UsageError(f"{place} is empty; leave it out, or give it a value")
         return super().parse_args(ctx, args)
 
-    def invoke(self, ctx: Any) -> Any:
-        """Runs the command; a value of another type is refused in our own words, with the value."""
+    def main(self, *args: Any, **more: Any) -> Any:
+        """Runs a command line; what Typer refuses is refused in our own words, with the value."""
         try:
-            return super().invoke(ctx)
-        except typer.BadParameter as error:
+            sys.exit(super().main(*args, **{**more, "standalone_mode": False}))
+        except TyperException as error:
             if (faults := getattr(error.__cause__, "errors", None)) is not None:
                 error.message = fault_words(faults()[0])
-            raise
+            text, context = error.format_message(), getattr(error, "ctx", None)
+            if text.startswith("Usage: "):  # no word was given
+                console.say(text)
+                sys.exit(UsageError.exit_code)
+            text = re.sub(r"\.? (?:Did you mean|\(Possible options:) (.*?)[?)]$", r"; did you mean \1?", text).rstrip(
+                "."
+            )
+            help_words = f" (see {context.command_path} --help)" if context else ""
+            raise UsageError(f"{text[:1].lower()}{text[1:]}{help_words}") from error
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes a section for each group."""

@@ -89,11 +89,8 @@ def _figures(a: ComparedSide, b: ComparedSide, comparison: Comparison) -> Table:
     table = plain_table([("", "left"), *((name, "right") for name in (*names, "B over A"))])
     for line in figure_lines((a, b), comparison.ratio):
         indent = "  " if line.name.startswith(" ") else ""
-        cells = (
-            indent + fit(line.name, VALUE_WIDTH),
-            *(fit(cell, VALUE_WIDTH) for cell in (*line.values, line.change)),
-        )
-        table.add_row(*map(Text, cells))
+        cells = (fit(cell, VALUE_WIDTH) for cell in (*line.values, line.change))
+        table.add_row(*map(Text, (indent + fit(line.name, VALUE_WIDTH), *cells)))
     return table
 
 

@@ -89,11 +89,8 @@ def _status_screen(read: StudyReading, lives: Lives, now: float) -> RenderableTy
     if ranked:
         shown = [spec.baseline, *(row.configuration for row in ranked)]
         columns = knob_columns(shown, console.out(None).width - STANDINGS_WIDTH)
-        lines += [
-            Text(),
-            standings_table(ranked, columns, spec.baseline),
-            Text(columns.legend(), "dim", overflow="fold"),
-        ]
+        lines += [Text(), standings_table(ranked, columns, spec.baseline)]
+        lines.append(Text(columns.legend(), "dim", overflow="fold"))
         if any(not row.same_learning for row in ranked):
             lines.append(Text(PERMITTED_NOTE, "dim"))
     return Group(*lines)

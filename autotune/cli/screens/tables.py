@@ -97,15 +97,8 @@ TRIALS_WIDTH = 46
 
 def trials_table(trials: Sequence[Trial], columns: KnobColumns) -> Table:
     """Draws a table with a row for each trial, in the order given."""
-    table = plain_table(
-        [
-            ("trial", "right"),
-            ("kind", "left"),
-            ("outcome", "left"),
-            ("tokens/hour", "right"),
-            *((head, "right") for head in columns.heads.values()),
-        ]
-    )
+    heads: dict[str, Side] = {"trial": "right", "kind": "left", "outcome": "left", "tokens/hour": "right"}
+    table = plain_table([*heads.items(), *((head, "right") for head in columns.heads.values())])
     for trial in trials:
         label, style = outcome_label(trial)
         cells = [f"#{trial.number}", trial.kind.value, label, measured_words(trial)]
