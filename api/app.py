@@ -18,17 +18,7 @@ from api.guard.security import OPEN_PATHS, Access, RequestGuard
 from api.guard.throttle import Throttle
 from api.live import Hub
 from api.predicting import Predictor
-from api.routes import (
-    events,
-    health,
-    login,
-    pages,
-    recommendation,
-    recommendations,
-    studies,
-    study_pages,
-    trials,
-)
+from api.routes import events, health, login, pages, recommendation, recommendations, studies, study_pages, trials
 from api.schemas.problems import Problem, problems
 
 ROUTERS = (

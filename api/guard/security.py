@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from anyio import BrokenResourceError
 from fastapi import Response
@@ -167,7 +167,8 @@ def refusal(access: Access, scope: Scope, throttle: Throttle) -> Response | None
     if wait_s:
         return problem(429, "too many wrong tokens from this address", headers=retry_after(wait_s))
     if scope["method"] in _SAFE_METHODS and wants_page(scope["path"], headers.get("accept", "")):
-        return Response(status_code=303, headers={"Location": "/login"})
+        page = quote(scope["path"]) + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+        return Response(status_code=303, headers={"Location": f"/login?{urlencode({'next': page})}"})
     return problem(401, "send the token as `Authorization: Bearer TOKEN`", headers={"WWW-Authenticate": "Bearer"})
 
 

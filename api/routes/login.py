@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request, Response
@@ -16,13 +17,15 @@ router = APIRouter(include_in_schema=False)
 
 NOT_THE_CODE = "That is not the code that holds now: it was used, it is too old, or it was mistyped."
 TOO_MANY = "Too many wrong tries; wait a little."
+_OWN = re.compile(r"/(?!/)[!-\[\]-~]*")
+"""A path of this server. Browsers read ``//`` and ``/\\`` as another server's name, and skip control characters."""
 
 
 @router.get("/login")
-async def form(access: AccessDep, codes: CodesDep) -> Response:
+async def form(request: Request, access: AccessDep, codes: CodesDep) -> Response:
     """Shows the form for a code if a token is needed; prints a new code where the server runs, unless one is valid."""
     if access.token is None:
-        return Response(status_code=303, headers={"Location": "/"})
+        return _opened(request)
     codes.invite()
     return _page("", 200)
 
@@ -32,7 +35,7 @@ async def enter(request: Request, access: AccessDep, codes: CodesDep, throttle: 
     """Sets a cookie that no script can read and no other site can send, if the code is right."""
     given, host = _code_of(await request.body()), host_of(request.scope)
     if access.token is None:
-        return Response(status_code=303, headers={"Location": "/"})
+        return _opened(request)
     wait_s = throttle.wait_s(host)
     if wait_s:
         return _page(TOO_MANY, 429, retry_after(wait_s))
@@ -40,10 +43,16 @@ async def enter(request: Request, access: AccessDep, codes: CodesDep, throttle: 
         throttle.strike(host)
         codes.invite()
         return _page(NOT_THE_CODE, 403)
-    answer = Response(status_code=303, headers={"Location": "/"})
+    answer = _opened(request)
     secure = request.headers.get("origin", "").startswith("https:")
     answer.set_cookie(COOKIE, access.cookie(), httponly=True, samesite="strict", secure=secure, path="/")
     return answer
+
+
+def _opened(request: Request) -> Response:
+    """Opens the page that ``?next=`` names, if it is one of this server; else to the list of studies."""
+    page = request.query_params.get("next", "")
+    return Response(status_code=303, headers={"Location": page if _OWN.fullmatch(page) else "/"})
 
 
 def _page(problem: str, status: int, headers: dict[str, str] | None = None) -> Response:

@@ -58,7 +58,7 @@ class CommandGroups(TyperGroup):
         return super().parse_args(ctx, args)
 
     def main(self, *args: Any, **more: Any) -> Any:
-        """Runs a command line; what Typer refuses is refused in our own words, with the value."""
+        """Runs a command line; Typer's refusals get our own words, with the value."""
         try:
             sys.exit(super().main(*args, **{**more, "standalone_mode": False}))
         except TyperException as error:

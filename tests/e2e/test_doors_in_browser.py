@@ -57,7 +57,7 @@ def test_a_browser_logs_in_with_the_code_and_never_has_the_token(
         tab.on("console", lambda message: said.append(message.text))
         tab.on("response", lambda r: answers.append((r.url.removeprefix(url), r.status)))
         tab.goto(f"{url}/studies/1")
-        assert tab.url == f"{url}/login"
+        assert tab.url == f"{url}/login?next=%2Fstudies%2F1"
         assert complaints(said) == [], "the login page needs nothing that is closed"
         tab.locator("#code").fill("00000-00000")
         tab.get_by_role("button", name="Enter").click()
@@ -65,9 +65,8 @@ def test_a_browser_logs_in_with_the_code_and_never_has_the_token(
         (code,) = re.findall(r"with the code (\S+)", " ".join(lines))
         tab.locator("#code").fill(code.lower())
         tab.get_by_role("button", name="Enter").click()
-        tab.wait_for_url(f"{url}/")
+        tab.wait_for_url(f"{url}/studies/1")
         said.clear()
-        tab.locator("#studies tbody a").first.click()
         tab.locator("#live.on").wait_for()
         assert tab.locator("#trials tbody tr").count() > 5
         (cookie,) = tab.context.cookies()
@@ -79,7 +78,7 @@ def test_a_browser_logs_in_with_the_code_and_never_has_the_token(
         assert complaints(said) == []
         other = tab.context.browser.new_context().new_page()
         other.goto(f"{url}/studies/1")
-        assert other.url == f"{url}/login", "another browser is not let in"
+        assert other.url == f"{url}/login?next=%2Fstudies%2F1", "another browser is not let in"
         other.context.close()
 
 

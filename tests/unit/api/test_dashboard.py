@@ -339,7 +339,9 @@ def test_ten_thousand_trials_make_no_large_page() -> None:
 
 def test_a_hostile_study_is_only_text_on_every_page(reader: Reader, settings: Settings) -> None:
     store = open_store(settings.database)
-    made = store.create_study(f.study_spec(HOSTILE + "\x1b[31m\u202e", sampler=HOSTILE, python=HOSTILE), f.NOW)
+    rewards = f.reward(name=HOSTILE), f.reward(kind=HOSTILE)
+    named = {"workload": f.workload(model=f"/m/{HOSTILE}", rewards=rewards), "sampler": HOSTILE, "python": HOSTILE}
+    made = store.create_study(f.study_spec(HOSTILE + "\x1b[31m\u202e", **named), f.NOW)
     changed = f.configuration(attn_implementation=HOSTILE, micro_batch_size=4)
     record(store, made, f.finished(0, source=HOSTILE))
     record(store, made, f.finished(1, cycle_seconds=5.0, configuration=changed))
@@ -348,18 +350,13 @@ def test_a_hostile_study_is_only_text_on_every_page(reader: Reader, settings: Se
     store.add_note(made.id, 3, 1, f.note(HOSTILE, a=HOSTILE))
     store.save_fingerprint(made.id, f.fingerprint(software={HOSTILE: HOSTILE}, hardware={"x": HOSTILE}), f.NOW)
     store.close()
-    paths = [
-        "",
-        "/why",
-        "/why?x=attn_implementation",
-        "/trials/1",
-        "/trials/2",
-        "/trials/3",
-        "/compare?trial=0&trial=1&trial=2",
-    ]
-    for path in [*paths, "/recommendation", "?knob.x=%3Cscript%3E&outcome=%22%3E%3Cscript%3E"]:
-        page = reader.page(f"/studies/1{path}")
+    paths = ["", "/why", "/why?x=attn_implementation", "/trials/1", "/trials/2", "/trials/3", "/recommendation"]
+    paths += ["/compare?trial=0&trial=1&trial=2", "?knob.x=%3Cscript%3E&outcome=%22%3E%3Cscript%3E"]
+    for path in ("/", *(f"/studies/1{path}" for path in paths)):
+        page = reader.page(path)
+        assert "alert(" in page, "the name is shown, and harmless"
         assert "<script>" not in page, path
+        assert "alert('" not in page
         assert not re.search(r"<[^>]*alert\([^>]*<", page), path
         assert "\x1b" not in page
         assert "\u202e" not in page

@@ -25,26 +25,38 @@ class Clock:
         return self.now
 
 
-def enter(reader: Reader, code: str) -> Any:
-    return reader.ask("/login", "POST", data={"code": code}, headers=OWN)
+def enter(reader: Reader, code: str, at: str = "/login") -> Any:
+    return reader.ask(at, "POST", data={"code": code}, headers=OWN)
 
 
 def test_a_code_becomes_a_cookie_that_opens_the_page(locked: Reader) -> None:
-    away = locked.ask("/studies/1", headers=PAGE)
-    assert (away.status_code, away.headers["location"]) == (303, "/login")
-    form = locked.ask("/login", headers=PAGE)
+    away = locked.ask("/studies/1?knob.precision=bf16&sort=newest", headers=PAGE)
+    place = "/login?next=%2Fstudies%2F1%3Fknob.precision%3Dbf16%26sort%3Dnewest"
+    assert (away.status_code, away.headers["location"]) == (303, place)
+    form = locked.ask(place, headers=PAGE)
     (code,) = locked.codes
     assert 'name="code"' in form.text
     assert code not in form.text
     assert 'name="token"' not in form.text
-    entered = enter(locked, code)
-    assert (entered.status_code, entered.headers["location"]) == (303, "/")
+    assert 'method="post">' in form.text, "it is sent to its own address, which names the page"
+    entered = enter(locked, code, place)
+    assert (entered.status_code, entered.headers["location"]) == (303, "/studies/1?knob.precision=bf16&sort=newest")
     cookie = entered.headers["set-cookie"]
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
     assert TOKEN not in cookie
     shown = locked.ask("/studies/1", headers={**PAGE, "Cookie": cookie.split(";")[0]})
     assert shown.status_code == 200
     assert "first" in shown.text
+
+
+ELSEWHERE = r"""//evil https://evil /\evil \\evil %2F%2Fevil %2F%5Cevil %5C%5Cevil /%09/evil /%0a/evil
+%09//evil %20//evil https:%2F%2Fevil javascript:alert(1) evil studies/1 /%0d%0aX:%201 /é"""
+
+
+@pytest.mark.parametrize("page", ["", *ELSEWHERE.split()])
+def test_no_address_of_another_server_is_opened(locked: Reader, page: str) -> None:
+    locked.ask("/login")
+    assert enter(locked, locked.codes[0], f"/login?next={page}").headers["location"] == "/"
 
 
 def test_behind_a_proxy_with_tls_the_cookie_travels_by_tls_alone(locked: Reader) -> None:
