@@ -1,6 +1,17 @@
-"""``python -m autotune.cli`` is ``autotune``."""
+"""``autotune``, also as ``python -m autotune.cli``."""
 
-from autotune.cli.app import main
+import signal
+
+from autotune.cli.stopping import on_interrupt
+
+
+def main() -> None:
+    """Runs the command line; Ctrl-C while it is imported ends the process without a traceback."""
+    on_interrupt(signal.SIG_DFL)
+    from autotune.cli.app import main
+
+    main()
+
 
 if __name__ == "__main__":
     main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from itertools import pairwise
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from autotune.cli.doctor import command as doctor
 from autotune.cli.failures import exit_code_of
 from autotune.cli.option_groups import PanelCommand
 from autotune.cli.options import add_database_option
+from autotune.cli.stopping import on_interrupt
 from autotune.errors import UsageError
 from autotune.wording.text import fault_words
 
@@ -125,4 +127,7 @@ def build_app() -> typer.Typer:
 def main() -> None:
     """Runs the ``autotune`` command."""
     console.set_up()
-    sys.exit(exit_code_of(lambda: build_app()(prog_name="autotune")))
+    on_interrupt(signal.default_int_handler)
+    code = exit_code_of(lambda: build_app()(prog_name="autotune"))
+    on_interrupt(signal.SIG_DFL)  # Python's own exit would answer Ctrl-C with a traceback
+    sys.exit(code)

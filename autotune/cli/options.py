@@ -34,16 +34,6 @@ _last: ContextVar[Settings | None] = ContextVar("last_settings", default=None)
 _database: ContextVar[str | None] = ContextVar("named_database", default=None)
 
 
-@contextmanager
-def naming_database(database: str | None) -> Iterator[None]:
-    """Sets the value of ``--database`` while the command runs."""
-    before = _database.set(database)
-    try:
-        yield
-    finally:
-        _database.reset(before)
-
-
 def place_named(home: Path | None) -> str:
     """Returns the option that names a place on this machine; empty without one."""
     return "--home" if home is not None else "--database" if _database.get() is not None else ""
@@ -114,8 +104,11 @@ def add_database_option(app: typer.Typer) -> None:
 def _with_database(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def run(*arguments: Any, database: str | None = None, **options: Any) -> Any:
-        with naming_database(database):
+        before = _database.set(database)
+        try:
             return command(*arguments, **options)
+        finally:
+            _database.reset(before)
 
     shape = inspect.signature(command, eval_str=True)
     option = inspect.Parameter("database", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_DATABASE)

@@ -106,10 +106,17 @@ def leaving(notice: Notice) -> Iterator[None]:
         yield
 
 
+def on_interrupt(action: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
+    """Sets the action of Ctrl-C, unless this process was started with Ctrl-C ignored."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, action)
+
+
 @contextmanager
 def handling(handler: Callable[[int, FrameType | None], object], numbers: Iterable[int]) -> Iterator[None]:
-    """Handles these signals by ``handler`` while the block runs."""
-    before = {number: signal.signal(number, handler) for number in numbers}
+    """Handles these signals by ``handler`` while the block runs, but no SIGHUP that ``nohup`` has ignored."""
+    deaf = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+    before = {number: signal.signal(number, handler) for number in set(numbers) - deaf}
     try:
         yield
     finally:

@@ -157,6 +157,4 @@ def side_json(side: ComparedSide) -> dict[str, Any]:
 
 
 def _interval_json(gain: Estimate | Gain | None) -> dict[str, Any] | None:
-    if gain is None:
-        return None
-    return {"value": plain(gain.value), "low": plain(gain.low), "high": plain(gain.high)}
+    return None if gain is None else {name: plain(getattr(gain, name)) for name in ("value", "low", "high")}

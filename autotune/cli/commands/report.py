@@ -21,7 +21,6 @@ from autotune.recommendation.reading import StudyReading, read_study
 from trainer.child.contract import write_atomic
 
 if TYPE_CHECKING:
-    from autotune.insights.why import Why
     from autotune.recommendation.export import Exported
 
 STANDARD_OUTPUT = "-"
@@ -52,6 +51,7 @@ def report_command(
       autotune report my-study -o - | less
       autotune report --json | jq '.why.ruled_out'
     """
+    from autotune.forecast.explain import explain
     from autotune.recommendation.whole_run import check_asked, whole_run, whole_run_json, whole_run_words
 
     check_asked(updates, price)
@@ -67,7 +67,7 @@ def report_command(
     run = None if updates is None else whole_run(read.study.spec, read.trials, read.recommendation, updates, price)
     if as_json:
         trials = [trial_json(trial, read.study.spec.baseline) for trial in read.trials]
-        document = {**answer_document(read), "why": why_json(_reasons(read)), "trials": trials}
+        document = {**answer_document(read), "why": why_json(explain(read)), "trials": trials}
         console.document(document | ({"whole_run": whole_run_json(run)} if updates else {}))
         return
     words = () if run is None else whole_run_words(run)
@@ -83,16 +83,20 @@ def _write_text(read: StudyReading, exports: Sequence[Exported | str], run: Sequ
     """Writes the Markdown and its plot, or prints it."""
     from autotune.charts.chart import file_of
     from autotune.charts.history import history
+    from autotune.forecast.explain import explain
     from autotune.report import report
+    from search_spaces.space import SearchSpace
 
     picture = None if target is None else target.with_suffix(".svg")
     plot = "" if picture is None else quote(picture.name)
-    text = report(read, legal=_legal(read), plot=plot, reasons=_reasons(read))
+    spec = read.study.spec
+    legal = SearchSpace.from_json(spec.space).candidates(spec.baseline, spec.resources, same_learning=False)
+    text = report(read, legal=len(legal), plot=plot, reasons=explain(read))
     text += "".join(f"\nYour run: {sentence}.\n" for sentence in run) + _answers_file(exports)
     if target is None or picture is None:
         console.line(text.removesuffix("\n"))
         return
-    _write({target: text, picture: file_of(history(read.trials, read.study.spec))})
+    _write({target: text, picture: file_of(history(read.trials, spec))})
 
 
 def _write(texts: Mapping[Path, str]) -> None:
@@ -131,17 +135,3 @@ def _read(study: str | None, home: Path | None) -> tuple[StudyReading, list[Expo
         found = read_study(store, find_study(store, study))
         rows = () if found.recommendation is None else found.recommendation.rows
         return found, [export_or_reason(found, ExportChoice(row + 1), store) for row in range(len(rows))]
-
-
-def _reasons(read: StudyReading) -> Why | None:
-    from autotune.forecast.explain import explain
-
-    return explain(read)
-
-
-def _legal(read: StudyReading) -> int:
-    """Counts the legal combinations of the space."""
-    from search_spaces.space import SearchSpace
-
-    spec = read.study.spec
-    return len(SearchSpace.from_json(spec.space).candidates(spec.baseline, spec.resources, same_learning=False))

@@ -49,15 +49,14 @@ def show(
         more = source.trial(found, trial)
     roof = roof_of(found, read.fingerprint)
     if as_json:
-        document = trial_json(trial, found.spec.baseline, cycles=True)
         guards = {note.name: plain(note.data) for note in more.notes if note.name in NUMERICS}
-        beside = {
+        document = trial_json(trial, found.spec.baseline, cycles=True) | {
             "usage": usage_json(trial, roof),
             "numerics": guards,
             "place": place_json(place_of(more.notes)),
             "log_tail": plain(more.log_tail),
         }
-        console.document({"study": found.spec.name, "trial": {**document, **beside}})
+        console.document({"study": found.spec.name, "trial": document})
         return
     screen = trial_screen(
         trial, found, log=more.log_tail, log_path=more.log, notes=more.notes, timeline=more.timeline, roof=roof

@@ -1,6 +1,7 @@
 import errno
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -260,54 +261,44 @@ def test_a_crash_inside_a_command_goes_to_the_home_it_was_given(
     assert "Traceback" not in err
 
 
-def test_a_database_that_is_none_is_said_in_one_line(autotune: Run, home: HomePaths) -> None:
-    home.prepare()
-    home.database.write_bytes(b"this is no database" * 100)
-    code, out, err = autotune("status")
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-    assert "Traceback" not in err
+def run_main(home: Path, word: str, before: str = "", after: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs ``autotune WORD`` in a process of its own, between two pieces of Python."""
+    script = (
+        f"import atexit, os, signal, sys\nsys.argv = ['autotune', {word!r}]\n{before}\n"
+        "from autotune.cli.__main__ import main\n"
+        f"try:\n    main()\nexcept SystemExit as ended:\n    code = ended.code\n{after}\nsys.exit(code)\n"
+    )
+    environment = {**os.environ, "AUTOTUNE_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, env=environment)
 
 
 def test_help_loads_nothing_heavy_and_needs_no_home(tmp_path: Path) -> None:
-    script = (
-        "import sys\n"
-        "sys.argv = ['autotune', '--help']\n"
-        "from autotune.cli.app import main\n"
-        "try:\n    main()\nexcept SystemExit as ended:\n    code = ended.code\n"
-        "heavy = 'sqlalchemy optuna torch alembic numpy scipy fastapi pydantic yaml jinja2'.split()\n"
-        "heavy = set(heavy) & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-        "sys.exit(code)\n"
-    )
-    home = tmp_path / "home"
-    environment = {**os.environ, "AUTOTUNE_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(
-        [sys.executable, "-c", script],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=environment,
-        timeout=60,
-    )
+    heavy = {"sqlalchemy", "optuna", "torch", "alembic", "numpy", "scipy", "fastapi", "pydantic", "yaml", "jinja2"}
+    ended = run_main(tmp_path / "home", "--help", after=f"assert not {heavy} & set(sys.modules)")
     assert ended.returncode == 0, ended.stderr
     assert "autotune start --budget 10m" in ended.stdout
-    assert not home.exists()
+    assert not (tmp_path / "home").exists()
 
 
 def test_status_of_a_study_loads_no_scipy(home: HomePaths, study: Study) -> None:
     """Its import takes longer than the command."""
-    script = (
-        "import sys\n"
-        "sys.argv = ['autotune', 'status']\n"
-        "from autotune.cli.app import main\n"
-        "try:\n    main()\nexcept SystemExit as ended:\n    code = ended.code\n"
-        "assert 'autotune.recommendation.reading' in sys.modules\n"
-        "assert 'scipy' not in sys.modules\n"
-        "sys.exit(code)\n"
-    )
-    environment = {**os.environ, "AUTOTUNE_HOME": str(home.root), "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, env=environment)
+    loaded = "assert 'autotune.recommendation.reading' in sys.modules\nassert 'scipy' not in sys.modules"
+    ended = run_main(home.root, "status", after=loaded)
     assert ended.returncode == 0, ended.stderr
     assert "+100.0 %" in ended.stdout
+
+
+MOMENTS = {
+    "imported": "sys.addaudithook(lambda event, given: event == 'import' and given[0] == 'typer.core' and kill())",
+    "exits": "atexit.register(kill)",
+}
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize("when", MOMENTS)
+def test_ctrl_c_before_and_after_the_command_is_no_traceback(tmp_path: Path, when: str, ignored: bool) -> None:
+    """``ignored``: as a script's shell starts what ends in ``&``."""
+    before = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n" * ignored
+    before += "kill = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+    ended = run_main(tmp_path, "--version", before + MOMENTS[when])
+    assert (ended.returncode, ended.stderr) == (0 if ignored else -signal.SIGINT, "")

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.cli import exit_codes
 from autotune.cli.commands.start import exit_code
-from autotune.cli.stopping import GRACE_S, LAST_S, Notice, SignalStop, leaving, stopping
+from autotune.cli.stopping import GRACE_S, LAST_S, Notice, SignalStop, handling, leaving, stopping
 from autotune.errors import UsageError
 from autotune.running.job import Graces
 from autotune.study.loop import StudyResult
@@ -74,6 +74,12 @@ def test_a_signal_that_comes_while_a_line_is_written_is_obeyed_all_the_same() ->
     os.close(writing)
     with os.fdopen(reading) as heard:
         assert "a line of progress" in heard.read()
+
+
+def test_a_hangup_that_nohup_ignores_ends_nothing() -> None:
+    with handling(signal.SIG_IGN, [signal.SIGHUP]), stopping(pytest.fail) as stop:
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert stop.level == 0
 
 
 def test_who_left_in_time_is_not_ended_later() -> None:
