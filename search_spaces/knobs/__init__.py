@@ -10,17 +10,15 @@ from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import FACTS, SHORT, TITLES, Facts
 from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.knobs.batch import KNOBS as BATCH
-from search_spaces.knobs.engine import KNOBS as ENGINE
 from search_spaces.knobs.kernels import KNOBS as KERNELS
 from search_spaces.knobs.megatron import KNOBS as MEGATRON
 from search_spaces.knobs.model import Effect, Kind, Knob, MemoryEffect, Reach, Restart, Setting
-from search_spaces.knobs.numerics import KNOBS as NUMERICS
 from search_spaces.knobs.parallel import KNOBS as PARALLEL
 from search_spaces.knobs.rollout import KNOBS as ROLLOUT
 
 FRAMEWORKS = ("trl", "open_r1", "ms_swift", "verl")
 
-_ALL = (*BATCH, *NUMERICS, *KERNELS, *ROLLOUT, *ENGINE, *PARALLEL, *MEGATRON)
+_ALL = (*BATCH, *KERNELS, *ROLLOUT, *PARALLEL, *MEGATRON)
 
 KNOBS: Mapping[str, Knob] = MappingProxyType({knob.name: knob for knob in _ALL})
 """Name -> knob, in display order."""
@@ -119,8 +117,6 @@ def places_in(framework: str, mapping: str) -> dict[str, tuple[str, ...]]:
     return {name: tuple(key.split(".")[1:]) for name, key in found.items() if key.split(".")[0] == mapping}
 
 
-RestartKey = tuple[tuple[str, KnobValue], ...]
-
 RESTART: Mapping[str, Restart] = {name: knob.restart for name, knob in KNOBS.items()}
 """Knob -> restart that a change of the knob needs."""
 
@@ -133,13 +129,3 @@ def restart_between(before: Mapping[str, KnobValue], after: Mapping[str, KnobVal
     unset = defaults(framework)
     changed = (n for n in {*before, *after} if before.get(n, unset.get(n)) != after.get(n, unset.get(n)))
     return max((RESTART.get(name, Restart.PROCESS) for name in changed), default=Restart.NONE)
-
-
-def restart_key(configuration: Mapping[str, KnobValue], above: Restart, framework: str = "trl") -> RestartKey:
-    """Returns a key that is equal for configurations that need no restart costlier than ``above`` between them.
-
-    Equal keys mean ``restart_between(...) <= above``, and the reverse.
-    """
-    unset = defaults(framework)
-    kept = ((n, v) for n, v in configuration.items() if RESTART.get(n, Restart.PROCESS) > above)
-    return tuple(sorted((n, v) for n, v in kept if n not in unset or v != unset[n]))

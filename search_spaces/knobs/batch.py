@@ -5,12 +5,17 @@ from __future__ import annotations
 from functools import partial
 
 from search_spaces.knobs.build import (
+    ACTOR,
     FORWARD,
+    FSDP,
     GENERATE,
     LOGPROB,
+    MODEL,
+    OF_VERL,
     TRAIN,
     UPDATE,
     cache,
+    keyed,
     native,
     number,
     same,
@@ -46,10 +51,7 @@ KNOBS = (
         phases=UPDATE,
         bounds=(1, 1048576),
         derived=True,
-        frameworks=same(
-            native("gradient_accumulation_steps", 1),
-            verl=native("actor_rollout_ref.actor.ppo_mini_batch_size x n / (ranks x micro)", 1),
-        ),
+        frameworks=keyed(1, "gradient_accumulation_steps", verl=ACTOR + "ppo_mini_batch_size x n / (ranks x micro)"),
         summary="micro-batches in one optimizer update; follows from rows per update",
     ),
     _number(
@@ -59,7 +61,7 @@ KNOBS = (
         phases=FORWARD,
         memory=cache(0, GENERATE),
         bounds=(1, 4096),
-        frameworks=same(native("num_generations", 8), verl=native("actor_rollout_ref.rollout.n", 1)),
+        frameworks=same(native("num_generations", 8), verl=native(OF_VERL + "n", 1)),
         summary="group size, at the same rows per update",
     ),
     _number(
@@ -88,7 +90,7 @@ KNOBS = (
             "trl": seam("GRPOTrainer._get_per_token_logps_and_entropies(batch_size=...)", follows="micro_batch_size"),
             "open_r1": seam("GRPOTrainer._get_per_token_logps(batch_size=...)", follows="micro_batch_size"),
             "ms_swift": seam("GRPOTrainer._get_per_token_logps_and_entropies", follows="micro_batch_size"),
-            "verl": native("actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu", follows="micro_batch_size"),
+            "verl": native(OF_VERL + "log_prob_micro_batch_size_per_gpu", follows="micro_batch_size"),
         },
         summary="completions in one no-grad log-prob pass",
     ),
@@ -100,7 +102,7 @@ KNOBS = (
         bounds=(16, 1048576),
         frameworks={
             "trl": seam("trl.kernels.chunked_logprob.TOKEN_CHUNK_SIZE", 4096),
-            "verl": native("actor_rollout_ref.actor.entropy_from_logits_chunk_size", 2048),
+            "verl": native(ACTOR + "entropy_from_logits_chunk_size", 2048),
         },
         summary="tokens of one tile of the LM-head projection",
     ),
@@ -121,16 +123,14 @@ KNOBS = (
         bounds=(64, 16777216),
         needs={"dynamic_batching": (True,)},
         inactive=16384,
-        frameworks={
-            "verl": native("actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", follows="update_tokens")
-        },
+        frameworks={"verl": native(OF_VERL + "log_prob_max_token_len_per_gpu", follows="update_tokens")},
         summary="token budget of a log-prob pass with dynamic batching",
     ),
     _switch(
         name="dynamic_batching",
         phases=TRAIN,
         memory=training(0, TRAIN),
-        frameworks={"verl": native("actor_rollout_ref.actor.use_dynamic_bsz", False)},
+        frameworks={"verl": native(ACTOR + "use_dynamic_bsz", False)},
         summary="micro-batches are cut by tokens instead of rows",
     ),
     _number(
@@ -140,17 +140,14 @@ KNOBS = (
         memory=training(1, UPDATE),
         bounds=(64, 16777216),
         needs={"dynamic_batching": (True,)},
-        frameworks={"verl": native("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", 16384)},
+        frameworks={"verl": native(ACTOR + "ppo_max_token_len_per_gpu", 16384)},
         summary="token budget of an update's micro-batch with dynamic batching",
     ),
     switch(
         name="remove_padding",
         phases=TRAIN,
         memory=training(-1, TRAIN),
-        frameworks={
-            "ms_swift": native("padding_free", False),
-            "verl": native("actor_rollout_ref.model.use_remove_padding", True),
-        },
+        frameworks=keyed(False, ms_swift="padding_free", verl=MODEL + "use_remove_padding", own={"verl": True}),
         summary="rows are packed without padding",
     ),
     _number(
@@ -162,7 +159,7 @@ KNOBS = (
         frameworks={
             "trl": native("pad_to_multiple_of", 1),
             # pad_to_length with pad_to_length_bucket; 1 pads nothing, which is verl's own.
-            "verl": native("actor_rollout_ref.actor.fsdp_config.pad_to_length_bucket", 1),
+            "verl": native(FSDP + "pad_to_length_bucket", 1),
         },
         summary="lengths are rounded up, so that kernels are compiled for fewer shapes",
     ),
@@ -170,10 +167,7 @@ KNOBS = (
         name="dynamic_sampling",
         effect=Effect.LEARNING,
         phases=GENERATE,
-        frameworks={
-            "ms_swift": native("dynamic_sample", False),
-            "verl": native("algorithm.filter_groups.enable", False),
-        },
+        frameworks=keyed(False, ms_swift="dynamic_sample", verl="algorithm.filter_groups.enable"),
         summary="groups whose rewards are all the same are sampled again",
     ),
 )

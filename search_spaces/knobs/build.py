@@ -81,6 +81,8 @@ OF_SWIFT, IN_SWIFT = "vllm_", "vllm_engine_kwargs."
 """Prefixes in ms-swift: of its own engine arguments, and of vLLM's."""
 OF_VERL, IN_VERL = "actor_rollout_ref.rollout.", "+actor_rollout_ref.rollout.engine_kwargs.vllm."
 """Prefixes in verl: of its own engine arguments, and of vLLM's."""
+ACTOR, FSDP, MODEL = "actor_rollout_ref.actor.", "actor_rollout_ref.actor.fsdp_config.", "actor_rollout_ref.model."
+"""Prefixes in verl: of the trained model, of its FSDP, and of the model alone."""
 
 
 def engine_settings(
@@ -108,6 +110,17 @@ def engine_settings(
         "verl": native(verl + argument, own.get("verl", default)),
     }
     return {name: setting for name, setting in keys.items() if swift or name != "ms_swift"}
+
+
+def keyed(
+    default: KnobValue | None, common: str = "", own: Mapping[str, KnobValue] = MappingProxyType({}), **keys: str
+) -> dict[str, Setting]:
+    """Returns native settings by framework: keys, which are ``common`` in TRL, Open-R1 and ms-swift unless named.
+
+    ``default`` is the default of every framework that ``own`` does not name.
+    """
+    named = {**dict.fromkeys(("trl", "open_r1", "ms_swift") if common else (), common), **keys}
+    return {name: native(key, own.get(name, default)) for name, key in named.items()}
 
 
 def same(setting: Setting, **others: Setting) -> dict[str, Setting]:

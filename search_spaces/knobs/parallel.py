@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.build import (
+    ACTOR,
     ANY,
+    FSDP,
     GENERATE,
     SYNC,
     TRAIN,
@@ -13,6 +15,7 @@ from search_spaces.knobs.build import (
     choice,
     device,
     host,
+    keyed,
     native,
     number,
     switch,
@@ -135,11 +138,7 @@ KNOBS = (
         memory=training(0, ANY),
         order=("none", "fsdp2"),
         others=("fsdp1",),
-        frameworks={
-            "trl": native("fsdp_version", "none"),
-            "ms_swift": native("fsdp", "none"),
-            "verl": native("actor_rollout_ref.actor.strategy", "fsdp1"),
-        },
+        frameworks=keyed("none", trl="fsdp_version", ms_swift="fsdp", verl=ACTOR + "strategy", own={"verl": "fsdp1"}),
         summary="PyTorch's own sharding instead of DeepSpeed",
     ),
     switch(
@@ -150,7 +149,7 @@ KNOBS = (
         frameworks=_fsdp(
             "fsdp_reshard_after_forward",
             True,
-            native("actor_rollout_ref.actor.fsdp_config.reshard_after_forward", True),
+            native(FSDP + "reshard_after_forward", True),
         ),
         summary="weights are freed after the forward pass (like ZeRO-3) or kept (like ZeRO-2)",
     ),
@@ -159,9 +158,7 @@ KNOBS = (
         phases=TRAIN | SYNC,
         memory=(*device(-1), *host(1)),
         needs=_FSDP,
-        frameworks=_fsdp(
-            "fsdp_offload_params", False, native("actor_rollout_ref.actor.fsdp_config.offload_policy", False)
-        ),
+        frameworks=_fsdp("fsdp_offload_params", False, native(FSDP + "offload_policy", False)),
         summary="weights, gradients and optimizer state are kept on the host",
     ),
     switch(
@@ -169,7 +166,7 @@ KNOBS = (
         phases=TRAIN,
         memory=device(1, TRAIN),
         needs=_FSDP,
-        frameworks={"verl": native("actor_rollout_ref.actor.fsdp_config.forward_prefetch", False)},
+        frameworks={"verl": native(FSDP + "forward_prefetch", False)},
         summary="the next layer's weights are fetched ahead",
     ),
     switch(
@@ -177,9 +174,7 @@ KNOBS = (
         phases=UPDATE,
         memory=device(1, UPDATE),
         # workers/engine/fsdp/transformer_impl.py, _gradient_sync_context: of both versions of FSDP.
-        frameworks={
-            "verl": native("actor_rollout_ref.actor.fsdp_config.use_no_sync_for_gradient_accumulation", False),
-        },
+        frameworks=keyed(False, verl=FSDP + "use_no_sync_for_gradient_accumulation"),
         summary="ranks share gradients once an update, after its last micro-batch, and keep whole ones until then",
     ),
     number(

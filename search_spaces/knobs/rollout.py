@@ -1,6 +1,8 @@
-"""The rollout engine: which, where, how much memory, how many."""
+"""The rollout engine: which, where, how much memory, how many; and its scheduling, graphs, compilation and caches."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.build import (
@@ -9,9 +11,12 @@ from search_spaces.knobs.build import (
     ENGINE,
     ENGINE_ARGUMENT_0_18,
     FORWARD,
+    FSDP,
     GENERATE,
     IN_VERL,
     LOGPROB,
+    OF_SWIFT,
+    OF_VERL,
     ROLLOUT,
     SERVER,
     SYNC,
@@ -23,6 +28,7 @@ from search_spaces.knobs.build import (
     device,
     engine_settings,
     host,
+    keyed,
     native,
     number,
     same,
@@ -31,13 +37,23 @@ from search_spaces.knobs.build import (
     switch,
     training,
 )
-from search_spaces.knobs.model import Effect, Restart
+from search_spaces.knobs.model import Effect, Restart, Setting
 
-_ROLLOUT = "actor_rollout_ref.rollout."
 _ASYNC: dict[str, tuple[KnobValue, ...]] = {**ENGINE, "async_generation": (True,)}
 _APART: dict[str, tuple[KnobValue, ...]] = {**SERVER, "async_generation": (True,)}
 UNLIMITED = "unlimited"
 """Value of ``staleness_limit`` without a limit."""
+_engine_number = partial(number, phases=GENERATE, restart=Restart.ENGINE)
+_engine_switch = partial(switch, phases=GENERATE, restart=Restart.ENGINE)
+_engine_choice = partial(choice, phases=GENERATE, restart=Restart.ENGINE)
+_SPECULATES: dict[str, tuple[KnobValue, ...]] = {**VLLM, "speculative_decoding": ("ngram",)}
+
+
+def _inside(mapping: str, key: str, default: KnobValue | None = None) -> dict[str, Setting]:
+    """Returns settings for ``key`` inside the engine argument ``mapping``, which vLLM takes whole."""
+    written = f"{mapping}={{'{key}': ...}}"
+    return engine_settings(f"{mapping}.{key}", default, verl=IN_VERL, seam_argument=written)
+
 
 KNOBS = (
     choice(
@@ -46,7 +62,7 @@ KNOBS = (
         memory=(*training(0, ANY), *cache(0)),
         order=("transformers", "vllm"),
         others=("sglang",),
-        frameworks=same(native("use_vllm", "transformers"), verl=native(_ROLLOUT + "name", "vllm")),
+        frameworks=same(native("use_vllm", "transformers"), verl=native(OF_VERL + "name", "vllm")),
         summary="what generates completions",
     ),
     share(
@@ -60,11 +76,7 @@ KNOBS = (
         moves_lengths=True,
         # trl/trainer/grpo_config.py:532 (TRL 1.16) and :279 (TRL 0.18), swift/arguments/rlhf_args.py:258,
         # verl/trainer/config/rollout/rollout.yaml:17.
-        frameworks=same(
-            native("temperature", 1.0),
-            ms_swift=native("temperature", 0.9),
-            verl=native(_ROLLOUT + "temperature", 1.0),
-        ),
+        frameworks=keyed(1.0, "temperature", verl=OF_VERL + "temperature", own={"ms_swift": 0.9}),
         summary="what completions are sampled with: they become longer or shorter",
     ),
     choice(
@@ -73,11 +85,7 @@ KNOBS = (
         memory=(*training(0, ANY), *cache(0)),
         order=("colocate", "server"),
         needs=ENGINE,
-        frameworks=same(
-            native("vllm_mode", "colocate"),
-            open_r1=native("vllm_mode", "server"),
-            verl=native("trainer.v1.trainer_mode", "colocate"),
-        ),
+        frameworks=keyed("colocate", "vllm_mode", verl="trainer.v1.trainer_mode", own={"open_r1": "server"}),
         summary="the engine shares the training GPUs, or has its own",
     ),
     number(
@@ -87,10 +95,7 @@ KNOBS = (
         memory=(*training(0, ANY), *cache(0)),
         bounds=(0, 65536),
         needs=SERVER,
-        frameworks=same(
-            native("CUDA_VISIBLE_DEVICES of the server", 0),
-            verl=native(_ROLLOUT + "n_gpus_per_node x nnodes", 0),
-        ),
+        frameworks=keyed(0, "CUDA_VISIBLE_DEVICES of the server", verl=OF_VERL + "n_gpus_per_node x nnodes"),
         summary="GPUs given to the rollout server; the others train",
     ),
     number(
@@ -113,15 +118,13 @@ KNOBS = (
         frameworks=same(
             native("vllm_gpu_memory_utilization", 0.3),
             ms_swift=native("vllm_gpu_memory_utilization", 0.9),
-            verl=native(_ROLLOUT + "gpu_memory_utilization", 0.5),
+            verl=native(OF_VERL + "gpu_memory_utilization", 0.5),
         ),
         summary="device memory the engine takes; what its weights leave is KV cache",
     ),
-    number(
+    _engine_number(
         name="kv_cache_memory_bytes",
         unit="bytes",
-        phases=GENERATE,
-        restart=Restart.ENGINE,
         memory=(*training(1, ANY), *cache(-1)),
         bounds=(1 << 20, 1 << 44),
         needs=VLLM,
@@ -137,9 +140,7 @@ KNOBS = (
         memory=(*device(0), *host(0), *cache(-1)),
         bounds=(1, 1024),
         needs=ENGINE,
-        frameworks=same(
-            native("vllm_tensor_parallel_size", 1), verl=native(_ROLLOUT + "tensor_model_parallel_size", 2)
-        ),
+        frameworks=keyed(1, "vllm_tensor_parallel_size", verl=OF_VERL + "tensor_model_parallel_size", own={"verl": 2}),
         summary="GPUs one engine replica is spread over",
     ),
     number(
@@ -168,7 +169,7 @@ KNOBS = (
             "trl": native("vllm_enable_sleep_mode", 0),
             "open_r1": seam(ENGINE_ARGUMENT_0_18 % "enable_sleep_mode", 0),
             "ms_swift": native("sleep_level", 0),
-            "verl": native(_ROLLOUT + "free_cache_engine", 2),
+            "verl": native(OF_VERL + "free_cache_engine", 2),
         },
         summary="the engine frees its cache while training: 1 keeps weights on the host, 2 drops them",
     ),
@@ -178,10 +179,7 @@ KNOBS = (
         restart=Restart.NONE,
         memory=(*device(-1, ROLLOUT), *host(1)),
         needs=COLOCATED,
-        frameworks={
-            "ms_swift": native("offload_optimizer", False),
-            "verl": native("actor_rollout_ref.actor.fsdp_config.optimizer_offload", False),
-        },
+        frameworks=keyed(False, ms_swift="offload_optimizer", verl=FSDP + "optimizer_offload"),
         summary="optimizer state waits on the host while completions are generated",
     ),
     switch(
@@ -190,10 +188,7 @@ KNOBS = (
         restart=Restart.NONE,
         memory=(*device(-1, GENERATE), *host(1)),
         needs=COLOCATED,
-        frameworks={
-            "ms_swift": native("offload_model", False),
-            "verl": native("actor_rollout_ref.actor.fsdp_config.param_offload", False),
-        },
+        frameworks=keyed(False, ms_swift="offload_model", verl=FSDP + "param_offload"),
         summary="training weights wait on the host while completions are generated",
     ),
     number(
@@ -213,7 +208,7 @@ KNOBS = (
         restart=Restart.NONE,
         memory=device(-1, SYNC),
         needs=ENGINE,
-        frameworks={"verl": native(_ROLLOUT + "layered_summon", False)},
+        frameworks={"verl": native(OF_VERL + "layered_summon", False)},
         summary="an adapter is collected for the engine layer by layer, not from the whole model",
     ),
     switch(
@@ -238,7 +233,7 @@ KNOBS = (
         needs=ENGINE,
         frameworks={
             "ms_swift": native("environment: SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE", 512),
-            "verl": native(_ROLLOUT + "checkpoint_engine.update_weights_bucket_megabytes", 2048),
+            "verl": native(OF_VERL + "checkpoint_engine.update_weights_bucket_megabytes", 2048),
         },
         summary="weights sent to the engine at a time",
     ),
@@ -293,7 +288,7 @@ KNOBS = (
         memory=device(0, SYNC),
         order=("naive", "nccl", "nixl", "mooncake", "kimi_ckpt_engine", "delta_sharded"),
         needs=SERVER,
-        frameworks={"verl": native(_ROLLOUT + "checkpoint_engine.backend", "naive")},
+        frameworks={"verl": native(OF_VERL + "checkpoint_engine.backend", "naive")},
         summary="how weights reach an engine on other GPUs",
     ),
     switch(
@@ -317,5 +312,155 @@ KNOBS = (
         needs=ENGINE,
         frameworks=engine_settings("quantization", "none"),
         summary="what the engine holds its weights in",
+    ),
+    _engine_number(
+        name="max_model_len",
+        unit="tokens",
+        memory=(*device(1), *cache(1)),
+        bounds=(16, 16777216),
+        needs=ENGINE,
+        inactive=32768,
+        frameworks={
+            "trl": native("vllm_max_model_length"),
+            "open_r1": seam("trl.trainer.grpo_trainer.LLM(max_model_len=...)"),
+            "ms_swift": native("vllm_max_model_len"),
+            "verl": native(OF_VERL + "max_model_len"),
+        },
+        summary="longest sequence the engine prepares for; at least prompt + completion",
+    ),
+    _engine_number(
+        name="max_num_seqs",
+        unit="sequences",
+        memory=(*device(1), *cache(1)),
+        bounds=(1, 65536),
+        needs=ENGINE,
+        inactive=256,
+        frameworks=engine_settings("max_num_seqs", swift=OF_SWIFT, own={"verl": 256}),
+        summary="sequences decoded together",
+    ),
+    _engine_number(
+        name="max_num_batched_tokens",
+        unit="tokens",
+        memory=(*device(1), *cache(1)),
+        bounds=(1, 16777216),
+        needs=VLLM,
+        inactive=8192,
+        frameworks=engine_settings("max_num_batched_tokens", own={"trl": 4096, "verl": 8192}),
+        summary="tokens of one engine step, prefill included",
+    ),
+    _engine_switch(
+        name="enforce_eager",
+        memory=device(-1),
+        needs=ENGINE,
+        without_gpu=True,
+        frameworks=engine_settings("enforce_eager", False, swift=OF_SWIFT),
+        summary="no CUDA graphs and no compilation: less memory, quicker start, slower decoding",
+    ),
+    _engine_number(
+        name="cuda_graph_max_batch",
+        unit="sequences",
+        memory=device(1),
+        bounds=(1, 65536),
+        needs={**VLLM, "enforce_eager": (False,)},
+        inactive=512,
+        frameworks=_inside("compilation_config", "max_cudagraph_capture_size"),
+        summary="CUDA graphs are captured for batches up to this size",
+    ),
+    _engine_choice(
+        name="vllm_compile_mode",
+        memory=device(0),
+        order=("none", "stock_torch_compile", "dynamo_trace_once", "vllm_compile"),
+        needs={**VLLM, "enforce_eager": (False,)},
+        frameworks=_inside("compilation_config", "mode", "vllm_compile"),
+        summary="how vLLM compiles the model",
+    ),
+    _engine_switch(
+        name="prefix_caching",
+        memory=cache(0),
+        needs=VLLM,
+        frameworks=engine_settings("enable_prefix_caching", True, swift=OF_SWIFT),
+        summary="a group's common prompt is computed once",
+    ),
+    _engine_switch(
+        name="chunked_prefill",
+        memory=(*device(0), *cache(0)),
+        needs=VLLM,
+        frameworks=engine_settings("enable_chunked_prefill", True),
+        summary="long prompts are computed in pieces beside decoding",
+    ),
+    _engine_choice(
+        name="kv_cache_dtype",
+        effect=Effect.NUMERICS,
+        memory=cache(1),
+        order=("fp8", "auto"),
+        others=("fp8_e4m3", "fp8_e5m2"),
+        needs=VLLM,
+        frameworks=engine_settings("kv_cache_dtype", "auto", verl=IN_VERL),
+        summary="what keys and values are kept in",
+    ),
+    _engine_choice(
+        name="rollout_dtype",
+        effect=Effect.NUMERICS,
+        phases=GENERATE | SYNC,
+        memory=(*device(1), *cache(1)),
+        order=("bf16", "fp16", "fp32"),
+        others=("auto",),
+        needs=ENGINE,
+        # ms-swift gives its engine the model's own dtype, and refuses another among the engine's arguments
+        # (swift/infer_engine/vllm_engine.py, _prepare_engine_kwargs).
+        frameworks=engine_settings("dtype", "auto", swift="", own={"verl": "bf16"}),
+        summary="what the engine computes in",
+    ),
+    _engine_choice(
+        name="rollout_load_format",
+        phases=frozenset(),
+        order=("auto", "dummy"),
+        others=(
+            *("hf", "safetensors", "pt", "npcache", "mistral", "bitsandbytes", "gguf", "sharded_state", "tensorizer"),
+            *("fastsafetensors", "instanttensor", "ipc_cache", "modelexpress", "runai_streamer"),
+            "runai_streamer_sharded",
+        ),  # LoadFormats of vLLM 0.8 to 0.31 (vllm/model_executor/model_loader/__init__.py)
+        needs=ENGINE,
+        frameworks=engine_settings("load_format", "auto", own={"verl": "dummy"}),
+        summary="the engine reads weights at start, or waits for the first sync",
+    ),
+    _engine_switch(
+        name="custom_all_reduce",
+        memory=device(1),
+        needs=VLLM,
+        frameworks=engine_settings(
+            "disable_custom_all_reduce", True, swift=OF_SWIFT, verl=IN_VERL, own={"ms_swift": False}
+        ),
+        summary="vLLM's own all-reduce between the GPUs of a replica",
+    ),
+    _engine_choice(
+        name="speculative_decoding",
+        # What is guessed is kept with the probability that the model gives it, so completions are drawn as without
+        # (vLLM 0.31, vllm/v1/sample/rejection_sampler.py:49).
+        effect=Effect.SPEED,
+        memory=(*device(1), *cache(1)),
+        order=("none", "ngram"),
+        needs=VLLM,
+        frameworks=_inside("speculative_config", "method", "none"),
+        summary="the next tokens are guessed from what stands earlier in the sequence, and checked together",
+    ),
+    _engine_number(
+        name="speculative_tokens",
+        unit="tokens",
+        memory=(*device(1), *cache(1)),
+        bounds=(1, 64),
+        needs=_SPECULATES,
+        inactive=4,
+        frameworks=_inside("speculative_config", "num_speculative_tokens"),
+        summary="tokens guessed at a time",
+    ),
+    _engine_number(
+        name="speculative_lookup",
+        unit="tokens",
+        bounds=(1, 64),
+        needs=_SPECULATES,
+        inactive=5,  # vLLM 0.31, vllm/config/speculative.py:1191
+        frameworks=_inside("speculative_config", "prompt_lookup_max"),
+        summary="last tokens that have to stand earlier too for what follows there to be guessed",
     ),
 )

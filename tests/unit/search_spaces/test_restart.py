@@ -3,27 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from search_spaces.configuration import Configuration
-from search_spaces.knobs import RESTART, defaults, restart_between, restart_key
+from search_spaces.knobs import RESTART, defaults, restart_between
 from search_spaces.knobs.model import Restart
-from tests.support.properties import examples
-
-VALUES = st.sampled_from([1, 2, 4, "eager", "sdpa", True, False, "fp32", "bf16"])
-CONFIGURATIONS = st.dictionaries(
-    st.sampled_from([*sorted(RESTART)[:12], "micro_batch_size", "precision", "no_such_knob"]), VALUES
-).map(Configuration)
-
-
-@given(CONFIGURATIONS, CONFIGURATIONS, st.sampled_from(Restart))
-@examples(25, 60)
-def test_equal_keys_say_that_no_costlier_restart_lies_between(
-    here: Configuration, there: Configuration, above: Restart
-) -> None:
-    same = restart_key(here, above) == restart_key(there, above)
-    assert same == (restart_between(here, there) <= above)
 
 
 @pytest.mark.parametrize(
