@@ -5,15 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from search_spaces.batch import TOLERANCE_PERCENT, on_policy, rows_allowed
-from search_spaces.legality.case import COMPARED, Case, rule, rules_in
-
-
-@rule(("num_generations",), ("num_generations",))
-def group_size(case: Case) -> str | None:
-    """Requires groups of at least two completions."""
-    if case.batch.group >= 2:
-        return None
-    return f"num_generations {case.batch.group} leaves nothing to compare within a group; GRPO needs at least 2"
+from search_spaces.legality.case import COMPARED, Case, forbid, rule
 
 
 @rule(COMPARED, ("micro_batch_size", "num_generations"))
@@ -66,30 +58,36 @@ def rows_per_update(case: Case) -> str | None:
     return f"{product} = {batch.rows} rows per update is {float(off):.1f} % off {target}, more than {limit} %"
 
 
-@rule(COMPARED, ("num_generations",))
-def prompts_per_update(case: Case) -> str | None:
-    """Requires at least half the prompts of the baseline's update."""
-    rows, group = case.reference.rows, case.reference.group
-    batch = case.batch
-    if rows is None or group is None or batch.group < 1:
-        return None
-    # At the fixed rows, so that the few per cent a GPU split is off do not decide.
-    if batch.group <= 2 * group:
-        return None
-    have, had = rows / batch.group, rows / group
-    return (
-        f"num_generations {batch.group} leaves {have:g} prompts per update, fewer than half of the baseline's {had:g}"
-    )
+def _few_prompts(c: Case) -> bool:
+    """Tells whether an update has less than half the prompts of the baseline's, both at the fixed rows.
+
+    So the few per cent that a GPU split is off do not decide.
+    """
+    group = c.reference.group
+    return c.reference.rows is not None and group is not None and c.batch.group > 2 * group
 
 
-@rule(("micro_batch_size",), ("micro_batch_size",))
-def micro_batch_average(case: Case) -> str | None:
-    """Requires the baseline's micro-batch size if the objective averages over each micro-batch."""
-    term, own = case.resources.per_micro_batch, case.reference.micro
-    if not term or own is None or case.batch.micro == own:
-        return None
-    other = case.batch.micro
-    return f"{term} is averaged over each micro-batch, so micro_batch_size {other} learns differently from {own}"
-
-
-RULES = rules_in(globals())
+RULES = (
+    forbid(
+        "group_size: num_generations",
+        lambda c: c.batch.group < 2,
+        "num_generations {c.batch.group} leaves nothing to compare within a group; GRPO needs at least 2",
+    ),
+    whole_groups,
+    fresh_completions,
+    rows_per_update,
+    forbid(
+        "prompts_per_update: num_generations | batch",
+        _few_prompts,
+        lambda c: (
+            f"num_generations {c.batch.group} leaves {(c.reference.rows or 0) / c.batch.group:g} prompts per update, "
+            f"fewer than half of the baseline's {(c.reference.rows or 0) / (c.reference.group or 1):g}"
+        ),
+    ),
+    forbid(
+        "micro_batch_average: micro_batch_size",
+        lambda c: c.resources.per_micro_batch and c.reference.micro not in (None, c.batch.micro),
+        "{c.resources.per_micro_batch} is averaged over each micro-batch, so micro_batch_size {c.batch.micro} learns "
+        "differently from {c.reference.micro}",
+    ),
+)

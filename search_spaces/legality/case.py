@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import cast
 
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, Batch, batch_of, fit, training_gpus
-from search_spaces.configuration import KnobValue, Resources
+from search_spaces.configuration import KnobValue, ModelFacts, Resources
 from search_spaces.frameworks import Facts, facts_of
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.knobs.build import ENGINES
@@ -78,6 +78,8 @@ class Case:
         value = self.values.get(name)
         return defaults(self.resources.framework, self.resources.device).get(name) if value is None else value
 
+    __getitem__ = get
+
     def number(self, name: str) -> int | None:
         value = self.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -92,6 +94,10 @@ class Case:
     @property
     def framework(self) -> str:
         return self.resources.framework
+
+    @property
+    def model(self) -> ModelFacts:
+        return self.resources.model
 
     @property
     def facts(self) -> Facts:
@@ -128,6 +134,11 @@ class Case:
         """Compute capability of the GPU, such as ``8.0``; empty if unknown."""
         return ".".join(map(str, self.resources.compute_capability or ()))
 
+    @property
+    def device_words(self) -> str:
+        """The device in words, for sentences on the compute capability that it lacks."""
+        return f"this GPU has {self.capability}" if self.on_gpu else "this is a CPU run"
+
     @cached_property
     def batch(self) -> Batch:
         return batch_of(self.values, self.resources)
@@ -139,6 +150,11 @@ class Case:
     @property
     def training_gpus(self) -> int:
         return training_gpus(self.values, self.resources)
+
+    @property
+    def trainers(self) -> str:
+        """The training GPUs in words."""
+        return self.ranks_in_words(self.training_gpus)
 
     def ranks_in_words(self, count: int) -> str:
         noun = "training GPU" if self.on_gpu else "training process"
@@ -209,27 +225,34 @@ class Rule:
     name: str
     reads: frozenset[str]
     remedies: tuple[str, ...]
-    summary: str
     judge: Callable[[Case], str | None]
 
 
-def rules_in(names: Mapping[str, object]) -> tuple[Rule, ...]:
-    """Returns the rules among the ``names`` of a module, in the order of their definition."""
-    return tuple(each for each in names.values() if isinstance(each, Rule))
+def forbid(knobs: str, broken: Callable[[Case], object], sentence: str | Callable[[Case], str]) -> Rule:
+    """Makes a rule of one condition and its sentence; in the braces of a text ``c`` is the case.
+
+    ``knobs``: the rule's name and its remedies, ``name: knob knob``, and after a ``|`` other knobs that it reads;
+    ``batch`` stands for ``COMPARED``.
+    """
+    said = sentence if callable(sentence) else lambda c: sentence.format(c=c)
+    name, _, words = knobs.partition(":")
+    remedies, others = (part.split() for part in f"{words}|".split("|")[:2])
+    reads = {*remedies, *(COMPARED if "batch" in others else ()), *others} - {"batch"}
+    return Rule(name, frozenset(reads), tuple(remedies), lambda c: said(c) if broken(c) else None)
 
 
-def only(framework: str, rule: Rule) -> Rule:
-    """Returns ``rule`` limited to ``framework``; configurations of other frameworks always pass."""
-    return replace(rule, judge=lambda case: rule.judge(case) if case.framework == framework else None)
+def only(limits: Callable[[Case], bool], *rules: Rule) -> tuple[Rule, ...]:
+    """Returns ``rules`` limited to the cases of ``limits``; all others pass."""
+
+    def limited(rule: Rule) -> Rule:
+        return replace(rule, judge=lambda case: rule.judge(case) if limits(case) else None)
+
+    return tuple(map(limited, rules))
 
 
 def rule(
-    reads: tuple[str, ...] | frozenset[str], remedies: tuple[str, ...] = ()
+    reads: tuple[str, ...] | frozenset[str], remedies: tuple[str, ...] | None = None
 ) -> Callable[[Callable[[Case], str | None]], Rule]:
-    """Makes a rule of a function; the rule takes the function's name and docstring."""
-
-    def make(judge: Callable[[Case], str | None]) -> Rule:
-        summary = (judge.__doc__ or "").strip().splitlines()[0]
-        return Rule(judge.__name__, frozenset(reads), remedies, summary, judge)
-
-    return make
+    """Makes a rule of a function, whose name it takes; by default the knobs that it reads are its remedies."""
+    ways = tuple(reads) if remedies is None else remedies
+    return lambda judge: Rule(judge.__name__, frozenset(reads), ways, judge)

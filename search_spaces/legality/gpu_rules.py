@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.batch import serving_gpus
-from search_spaces.legality.case import Case, rule, rules_in
+from search_spaces.legality.case import Case, forbid, rule
 
 _SPLIT = ("rollout_engine", "rollout_mode", "rollout_gpus")
 _SPREAD = (*_SPLIT, "training_gpus", "tensor_parallel_size", "rollout_data_parallel_size")
@@ -68,15 +68,6 @@ def server_gpus(case: Case) -> str | None:
 
 
 @rule(("rollout_engine", "tensor_parallel_size"), ("tensor_parallel_size",))
-def tensor_parallel_heads(case: Case) -> str | None:
-    """Requires attention heads that ``tensor_parallel_size`` divides."""
-    heads, size = case.resources.model.attention_heads, case.at_least_one("tensor_parallel_size")
-    if not case.engine or not heads or heads % size == 0:
-        return None
-    return f"the model's {heads} attention heads are not divisible by tensor_parallel_size {size}"
-
-
-@rule(("rollout_engine", "tensor_parallel_size"), ("tensor_parallel_size",))
 def tensor_parallel_node(case: Case) -> str | None:
     """Requires a replica to fit within a node, or to use whole nodes if the framework supports it."""
     size, each = case.at_least_one("tensor_parallel_size"), max(1, case.resources.gpus)
@@ -84,33 +75,6 @@ def tensor_parallel_node(case: Case) -> str | None:
     if not case.engine or case.resources.nodes == 1 or each % size == 0 or whole:
         return None
     return f"tensor_parallel_size {size} does not divide the {each} GPUs of a node"
-
-
-@rule(("zero_stage", "fsdp"), ("zero_stage", "fsdp"))
-def zero_or_fsdp(case: Case) -> str | None:
-    """Allows DeepSpeed or FSDP2 to shard the weights, not both."""
-    stage = case.number("zero_stage") or 0
-    if stage == 0 or case.get("fsdp") != "fsdp2" or not case.facts.has_deepspeed:
-        return None
-    return f"zero_stage {stage} and fsdp fsdp2 exclude each other"
-
-
-@rule(("zero_stage",), ("zero_stage",))
-def deepspeed_installed(case: Case) -> str | None:
-    """Requires the package DeepSpeed for ZeRO."""
-    stage = case.number("zero_stage") or 0
-    if stage == 0 or not case.lacks("deepspeed"):
-        return None
-    return f"zero_stage {stage} needs the package deepspeed in the training environment"
-
-
-@rule(("zero_stage",), ("zero_stage",))
-def zero_device(case: Case) -> str | None:
-    """Requires a GPU for ZeRO; only TRL trials run DeepSpeed on a CPU."""
-    stage = case.number("zero_stage") or 0
-    if stage == 0 or case.on_gpu or not case.facts.deepspeed_needs_gpu:
-        return None
-    return f"zero_stage {stage} needs a GPU in {case.framework}, and this is a CPU run"
 
 
 @rule(("zero_stage", "offload_optimizer", "offload_parameters"), ("offload_optimizer", "offload_parameters"))
@@ -123,41 +87,6 @@ def offload_place(case: Case) -> str | None:
         if place == "cpu" and not case.on_gpu:
             return f"{name} cpu moves nothing on a CPU run: everything is in the host's memory already"
     return None
-
-
-@rule(("zero_stage", "zero_allgather_bucket"), ("zero_allgather_bucket",))
-def even_bucket(case: Case) -> str | None:
-    """Requires an even allgather bucket with ZeRO 1 and 2, where a rank's share begins at an even element."""
-    size, stage = case.number("zero_allgather_bucket"), case.number("zero_stage") or 0
-    if stage not in (1, 2) or size is None or size % 2 == 0:
-        return None
-    return f"zero_allgather_bucket {size} is odd, and DeepSpeed needs an even number of elements"
-
-
-@rule(("fsdp",), ("fsdp",))
-def fsdp_device(case: Case) -> str | None:
-    """Requires GPUs for FSDP2."""
-    if case.get("fsdp") != "fsdp2" or case.on_gpu or case.facts.trains_on_gpus_only:
-        return None
-    return "fsdp fsdp2 needs a GPU, and this is a CPU run"
-
-
-@rule(("zero_stage", "offload_optimizer", "optimizer"), ("offload_optimizer", "optimizer"))
-def offloaded_optimizer(case: Case) -> str | None:
-    """Requires AdamW for an offloaded optimizer, which DeepSpeed's own Adam updates."""
-    place, optimizer = case.get("offload_optimizer"), case.get("optimizer")
-    stage = case.number("zero_stage") or 0
-    if place in (None, "none") or stage < 2 or optimizer in (None, "adamw_torch", "adamw_torch_fused"):
-        return None
-    return f"offload_optimizer {place} uses DeepSpeed's own Adam and cannot take optimizer {optimizer}"
-
-
-@rule(("zero_stage", "rollout_engine", "zero3_gather_for_generation"), ("zero3_gather_for_generation",))
-def gathered_for_vllm(case: Case) -> str | None:
-    """Requires ZeRO-3 weights to be gathered before their transfer to vLLM."""
-    if not case.vllm or case.number("zero_stage") != 3 or case.get("zero3_gather_for_generation") is not False:
-        return None
-    return "zero3_gather_for_generation false cannot be used with rollout_engine vllm"
 
 
 _SEQUENCE = ("sequence_parallel_size", "remove_padding")
@@ -176,4 +105,57 @@ def sequence_parallel(case: Case) -> str | None:
     return None
 
 
-RULES = rules_in(globals())
+RULES = (
+    gpu_split,
+    training_split,
+    tensor_parallel_world,
+    server_gpus,
+    forbid(
+        "tensor_parallel_heads: tensor_parallel_size | rollout_engine",
+        lambda c: c.engine and (c.model.attention_heads or 0) % c.at_least_one("tensor_parallel_size"),
+        "the model's {c.model.attention_heads} attention heads are not divisible by tensor_parallel_size "
+        "{c[tensor_parallel_size]}",
+    ),
+    tensor_parallel_node,
+    forbid(
+        "zero_or_fsdp: zero_stage fsdp",
+        lambda c: c["zero_stage"] and c["fsdp"] == "fsdp2" and c.facts.has_deepspeed,
+        "zero_stage {c[zero_stage]} and fsdp fsdp2 exclude each other",
+    ),
+    forbid(
+        "deepspeed_installed: zero_stage",
+        lambda c: c["zero_stage"] and c.lacks("deepspeed"),
+        "zero_stage {c[zero_stage]} needs the package deepspeed in the training environment",
+    ),
+    forbid(  # only TRL trials run DeepSpeed on a CPU
+        "zero_device: zero_stage",
+        lambda c: c["zero_stage"] and not c.on_gpu and c.facts.deepspeed_needs_gpu,
+        "zero_stage {c[zero_stage]} needs a GPU in {c.framework}, and this is a CPU run",
+    ),
+    offload_place,
+    forbid(  # a rank's share begins at an even element
+        "even_bucket: zero_allgather_bucket | zero_stage",
+        lambda c: c["zero_stage"] in (1, 2) and (c.number("zero_allgather_bucket") or 0) % 2,
+        "zero_allgather_bucket {c[zero_allgather_bucket]} is odd, and DeepSpeed needs an even number of elements",
+    ),
+    forbid(
+        "fsdp_device: fsdp",
+        lambda c: c["fsdp"] == "fsdp2" and not c.on_gpu and not c.facts.trains_on_gpus_only,
+        "fsdp fsdp2 needs a GPU, and this is a CPU run",
+    ),
+    forbid(
+        "offloaded_optimizer: offload_optimizer optimizer | zero_stage",
+        lambda c: (
+            c["offload_optimizer"] not in (None, "none")
+            and (c.number("zero_stage") or 0) >= 2
+            and c["optimizer"] not in (None, "adamw_torch", "adamw_torch_fused")
+        ),
+        "offload_optimizer {c[offload_optimizer]} uses DeepSpeed's own Adam and cannot take optimizer {c[optimizer]}",
+    ),
+    forbid(
+        "gathered_for_vllm: zero3_gather_for_generation | zero_stage rollout_engine",
+        lambda c: c.vllm and c["zero_stage"] == 3 and c["zero3_gather_for_generation"] is False,
+        "zero3_gather_for_generation false cannot be used with rollout_engine vllm",
+    ),
+    sequence_parallel,
+)

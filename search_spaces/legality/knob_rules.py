@@ -10,7 +10,7 @@ from search_spaces.configuration import KnobValue, Resources
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import KNOBS, Knob
 from search_spaces.knobs.model import show
-from search_spaces.legality.case import Case, Rule, rule
+from search_spaces.legality.case import Case, Rule, forbid
 
 _ROWS = "rows per update are fixed at the baseline's, so that trials are comparable"
 _LENGTHS = "lengths are fixed at the baseline's, so that trials are comparable"
@@ -79,37 +79,27 @@ def domain_problem(name: str, value: object) -> str | None:
 
 
 def _reachable(knob: Knob) -> Rule:
-    def judge(case: Case) -> str | None:
-        if knob.name not in case.values or case.framework in knob.frameworks:
-            return None
-        having = ", ".join(knob.frameworks)
-        return f"{case.framework} has neither a setting nor a seam for {knob.name} (in {having})"
-
-    return Rule("framework_has_knob", frozenset({knob.name}), (), "The framework can be told.", judge)
+    """Makes the rule that the framework has the knob."""
+    return forbid(
+        f"framework_has_knob: | {knob.name}",
+        lambda c: knob.name in c.values and c.framework not in knob.frameworks,
+        lambda c: f"{c.framework} has neither a setting nor a seam for {knob.name} (in {', '.join(knob.frameworks)})",
+    )
 
 
 def _acting(knob: Knob) -> Rule:
+    """Makes the rule that the knob is set only where it has an effect."""
+
     def judge(case: Case) -> str | None:
         value = case.values.get(knob.name)
         if value is None or case.acts(knob.name) or value == knob.inactive_value(case.framework, case.resources.device):
             return None
-        missing = [(n, wanted) for n, wanted in knob.needs.items() if case.get(n) not in wanted]
-        name, wanted = missing[0]
+        name, wanted = next((n, wanted) for n, wanted in knob.needs.items() if case.get(n) not in wanted)
         there = case.facts.generates_with if name == "rollout_engine" else wanted
         values = " or ".join(show(v) for v in wanted if v in there)
         return f"{knob.name} {show(value)} acts only with {name} {values}, not {show(case.get(name))}"
 
-    reads = frozenset({knob.name, *knob.needs})
-    return Rule("knob_acts", reads, (knob.name, *knob.needs), "A knob is set only where it does something.", judge)
-
-
-@rule(())
-def known_framework(case: Case) -> str | None:
-    """Requires a known framework."""
-    frameworks = {f for knob in KNOBS.values() for f in knob.frameworks}
-    if case.framework in frameworks:
-        return None
-    return f"{show(case.framework)} is none of the frameworks {', '.join(sorted(frameworks))}"
+    return Rule("knob_acts", frozenset({knob.name, *knob.needs}), (knob.name, *knob.needs), judge)
 
 
 def resting(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
@@ -126,8 +116,16 @@ def inactive_value_of(name: str, case: Case) -> KnobValue | None:
     return knob.inactive_value(case.resources.framework, case.resources.device)
 
 
+def _frameworks() -> list[str]:
+    return sorted({f for knob in KNOBS.values() for f in knob.frameworks})
+
+
 RULES = (
-    known_framework,
+    forbid(
+        "known_framework:",
+        lambda c: c.framework not in _frameworks(),
+        lambda c: f"{show(c.framework)} is none of the frameworks {', '.join(_frameworks())}",
+    ),
     *(_reachable(knob) for knob in KNOBS.values()),
     *(_acting(knob) for knob in KNOBS.values() if knob.needs),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.legality.case import Case, rule, rules_in
+from search_spaces.legality.case import Case, forbid, rule
 
 _BITSANDBYTES = frozenset(
     {
@@ -22,7 +22,7 @@ _PACKAGES = {
 _GPU_OPTIMIZERS = _BITSANDBYTES | _TORCHAO
 
 
-@rule(("precision", "fp8_emulate"), ("precision", "fp8_emulate"))
+@rule(("precision", "fp8_emulate"))
 def precision_hardware(case: Case) -> str | None:
     """Requires hardware and packages that compute in this precision."""
     precision = case.get("precision")
@@ -38,11 +38,10 @@ def precision_hardware(case: Case) -> str | None:
         return "precision fp8 needs the package torchao in the training environment"
     if case.get("fp8_emulate") is True or (case.on_gpu and not case.older_than(8, 9)):
         return None
-    have = f"this GPU has {case.capability}" if case.on_gpu else "this is a CPU run"
-    return f"precision fp8 needs compute capability 8.9 or later, or fp8_emulate, and {have}"
+    return f"precision fp8 needs compute capability 8.9 or later, or fp8_emulate, and {case.device_words}"
 
 
-@rule(("precision", "zero_stage", "fsdp"), ("precision", "zero_stage", "fsdp"))
+@rule(("precision", "zero_stage", "fsdp"))
 def whole_fp8_weights(case: Case) -> str | None:
     """Refuses FP8 with sharded weights: FP8 layers hold whole weights until the backward pass."""
     if case.get("precision") != "fp8":
@@ -94,7 +93,7 @@ def attention_kernel(case: Case) -> str | None:
     return None
 
 
-@rule(("optimizer",), ("optimizer",))
+@rule(("optimizer",))
 def optimizer_kernel(case: Case) -> str | None:
     """Requires hardware and packages for the optimizer."""
     name = str(case.get("optimizer") or "")
@@ -108,16 +107,7 @@ def optimizer_kernel(case: Case) -> str | None:
     return None
 
 
-@rule(("tf32",), ("tf32",))
-def tf32_hardware(case: Case) -> str | None:
-    """Requires a GPU of compute capability 8.0 or later for TF32."""
-    if case.get("tf32") is not True or (case.on_gpu and not case.older_than(8)):
-        return None
-    have = f"this GPU has {case.capability}" if case.on_gpu else "this is a CPU run"
-    return f"tf32 needs compute capability 8.0 or later, and {have}"
-
-
-@rule(("hub_kernels", "fused_loss", "activation_offload"), ("hub_kernels", "fused_loss", "activation_offload"))
+@rule(("hub_kernels", "fused_loss", "activation_offload"))
 def gpu_kernels(case: Case) -> str | None:
     """Requires a GPU for Liger and hub kernels, for the fused loss, and for activation offloading."""
     wanted = [n for n in ("hub_kernels", "fused_loss", "activation_offload") if case.get(n) is True]
@@ -145,4 +135,17 @@ def packed_rows(case: Case) -> str | None:
     return None
 
 
-RULES = rules_in(globals())
+RULES = (
+    precision_hardware,
+    whole_fp8_weights,
+    master_weights,
+    attention_kernel,
+    optimizer_kernel,
+    forbid(
+        "tf32_hardware: tf32",
+        lambda c: c["tf32"] is True and (not c.on_gpu or c.older_than(8)),
+        "tf32 needs compute capability 8.0 or later, and {c.device_words}",
+    ),
+    gpu_kernels,
+    packed_rows,
+)

@@ -6,7 +6,7 @@ that share the GPUs evenly, and a server's GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from search_spaces.batch import Batch
@@ -49,7 +49,7 @@ def _keyed(knob: Knob) -> Rule:
 
     followed = {setting.follows} if setting.follows else set()
     reads = frozenset({knob.name, *knob.needs, *followed, "rollout_engine", "rollout_mode"})
-    return Rule("openr1_key", reads, (knob.name,), "Open-R1's recipe has a key for what is set.", judge)
+    return Rule("openr1_key", reads, (knob.name,), judge)
 
 
 def _beyond(knob: Knob) -> bool:
@@ -57,68 +57,45 @@ def _beyond(knob: Knob) -> bool:
     return setting is not None and (setting.reach is Reach.SEAM or bool(setting.by_seam))
 
 
-RULES = tuple(only(FRAMEWORK, _keyed(knob)) for knob in KNOBS.values() if _beyond(knob))
-
-
-def _generation_rows(settings: Mapping[str, Any], batch: Batch) -> str | None:
-    """Checks that generations hold whole micro-batches; TRL 0.18 silently rounds the rows down."""
-    rows, each = settings.get("generation_batch_size"), batch.ranks * batch.micro
-    if not isinstance(rows, int) or rows % each == 0:
-        return None
-    return (
-        f"generation_batch_size {rows} is not divisible by {each} (per_device_train_batch_size {batch.micro} × "
-        f"{batch.ranks} processes), and TRL 0.18 would generate {rows // each * each} rows without saying so"
-    )
-
-
-def generation_size(settings: Mapping[str, Any], _: Batch | None = None) -> str | None:
-    """Refuses both keys for the size of a generation at once, as TRL does."""
-    if settings.get("generation_batch_size") is None or settings.get("steps_per_generation") is None:
-        return None
-    return "generation_batch_size and steps_per_generation cannot both be set; remove generation_batch_size"
-
-
-def _evaluation(settings: Mapping[str, Any], batch: Batch) -> str | None:
-    rows = settings.get("per_device_eval_batch_size", 8)
-    if settings.get("eval_strategy") in (None, "no") or not isinstance(rows, int):
-        return None
-    if (rows * batch.ranks) % batch.group == 0:
-        return None
-    product = f"per_device_eval_batch_size {rows} × {batch.ranks} = {rows * batch.ranks}"
-    return f"{product} is not divisible by num_generations {batch.group}, which evaluation generates too"
-
-
-def _model_arguments(settings: Mapping[str, Any], _: Batch) -> str | None:
-    if settings.get("model_init_kwargs") is None:
-        return None
-    return "model_init_kwargs is refused by TRL 0.18 beside a loaded model, which Open-R1 gives it; remove it"
-
-
-def _two_sided(settings: Mapping[str, Any], _: Batch) -> str | None:
-    if settings.get("delta") is None or settings.get("use_liger_loss") is not True:
-        return None
-    return "use_liger_loss cannot be used with delta; remove one of them"
-
-
-def _reference_model(settings: Mapping[str, Any], _: Batch) -> str | None:
-    if settings.get("sync_ref_model") is not True or settings.get("beta", 0.04) != 0:
-        return None
-    return "sync_ref_model needs a reference model, so beta above 0"
-
-
-_SETTINGS: tuple[tuple[str, Callable[[Mapping[str, Any], Batch], str | None]], ...] = (
-    ("openr1_generation_rows", _generation_rows),
-    ("openr1_generation_size", generation_size),
-    ("openr1_evaluation", _evaluation),
-    ("openr1_model_arguments", _model_arguments),
-    ("openr1_liger_loss", _two_sided),
-    ("openr1_reference_model", _reference_model),
-)
+RULES = only(lambda c: c.framework == FRAMEWORK, *(_keyed(knob) for knob in KNOBS.values() if _beyond(knob)))
 
 
 def broken_settings(settings: Mapping[str, Any], batch: Batch) -> list[tuple[str, str]]:
     """Returns (rule, sentence without its full stop) for the recipe's other keys, given the configuration's batch."""
-    return [(name, said) for name, judge in _SETTINGS if (said := judge(settings, batch)) is not None]
+    get, each = settings.get, batch.ranks * batch.micro
+    rows, evaluated = get("generation_batch_size"), get("per_device_eval_batch_size", 8)
+    return rules_broken(
+        openr1_generation_rows=isinstance(rows, int)
+        and rows % each
+        and f"generation_batch_size {rows} is not divisible by {each} (per_device_train_batch_size {batch.micro} × "
+        f"{batch.ranks} processes), and TRL 0.18 would generate {rows // each * each} rows without saying so",
+        openr1_generation_size=generation_size(settings),
+        openr1_evaluation=get("eval_strategy") not in (None, "no")
+        and isinstance(evaluated, int)
+        and evaluated * batch.ranks % batch.group
+        and f"per_device_eval_batch_size {evaluated} × {batch.ranks} = {evaluated * batch.ranks} is not divisible by "
+        f"num_generations {batch.group}, which evaluation generates too",
+        openr1_model_arguments=get("model_init_kwargs") is not None
+        and "model_init_kwargs is refused by TRL 0.18 beside a loaded model, which Open-R1 gives it; remove it",
+        openr1_liger_loss=get("delta") is not None
+        and get("use_liger_loss") is True
+        and "use_liger_loss cannot be used with delta; remove one of them",
+        openr1_reference_model=get("sync_ref_model") is True
+        and get("beta", 0.04) == 0
+        and "sync_ref_model needs a reference model, so beta above 0",
+    )
+
+
+def rules_broken(**rules: object) -> list[tuple[str, str]]:
+    """Returns (rule, sentence) of the rules that have a sentence; any other value means that the rule holds."""
+    return [(name, sentence) for name, sentence in rules.items() if isinstance(sentence, str)]
+
+
+def generation_size(settings: Mapping[str, Any]) -> str | None:
+    """Refuses both keys for the size of a generation at once, as TRL does."""
+    if settings.get("generation_batch_size") is None or settings.get("steps_per_generation") is None:
+        return None
+    return "generation_batch_size and steps_per_generation cannot both be set; remove generation_batch_size"
 
 
 def unknown_rewards(names: Sequence[str]) -> list[str]:

@@ -5,17 +5,18 @@ The framework reports the same problems late, or never.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from search_spaces.batch import Batch, batch_of
+from search_spaces.batch import batch_of
 from search_spaces.configuration import KnobValue, Resources
 from search_spaces.legality import openr1_rules, swift_passthrough
 from search_spaces.legality.case import Violation
+from search_spaces.legality.openr1_rules import rules_broken
 from search_spaces.own_keys import is_lora
 
 Settings = Mapping[str, Any]
-Said = Sequence[tuple[str, str]]
+Said = list[tuple[str, str]]
 """Pairs of rule and sentence, without the full stop."""
 REMOVED = {
     "max_prompt_length": "filter the prompts by length instead",
@@ -26,13 +27,23 @@ REMOVED = {
 """Removed TRL key -> replacement."""
 
 
+_CHOICES: Mapping[str, tuple[str | bool, ...]] = {
+    "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "luspo", "sapo", "vespo"),
+    "importance_sampling_level": ("token", "sequence"),
+    "scale_rewards": ("group", "batch", "none", True, False),
+    "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
+}
+"""Values of keys that TRL compares only in the middle of a step: trl/trainer/grpo_trainer.py of 1.16, lines 2706, 2782,
+3091 and 3109 to 3138."""
+
+
 def check_passthrough(
     settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources
 ) -> tuple[Violation, ...]:
     """Returns the problems of ``settings`` that the framework would refuse with ``configuration``."""
     judge = _JUDGES.get(resources.framework)
-    said = () if judge is None else judge(settings, configuration, resources)
-    return tuple(Violation(name, f"{sentence}.") for name, sentence in said)
+    found = () if judge is None else judge(settings, configuration, resources)
+    return tuple(Violation(name, f"{sentence}.") for name, sentence in found)
 
 
 def _of_openr1(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> Said:
@@ -40,60 +51,43 @@ def _of_openr1(settings: Settings, configuration: Mapping[str, KnobValue], resou
 
 
 def _of_trl(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> Said:
-    found = [(name, sentence) for name, judge in _RULES if (sentence := judge(settings)) is not None]
-    evaluation = _evaluation(settings, batch_of(configuration, resources))
-    found += [("evaluation", evaluation)] if evaluation else []
-    found += [("unknown_key", f"TRL has no {key}; {why}") for key, why in REMOVED.items() if key in settings]
-    return found
+    get, targets, rank = settings.get, settings.get("lora_target_modules"), settings.get("lora_r")
+    parallel, batch = get("parallelism_config"), batch_of(configuration, resources)
+    parallel = parallel if isinstance(parallel, Mapping) else {}
+    split = [key for key in ("cp_size", "sp_size") if isinstance(parallel.get(key), int) and parallel[key] > 1]
+    found = rules_broken(
+        generation_size=openr1_rules.generation_size(settings),
+        auto_find_batch_size=get("auto_find_batch_size")
+        and "auto_find_batch_size would change the batch in the middle of a trial; GRPO refuses it, so set it to false",
+        sequence_split=split and f"GRPO cannot split sequences over ranks; set parallelism_config {split[0]} to 1",
+        importance_sampling=_correction(settings),
+        reference_model=get("sync_ref_model") and _reference_model(settings),
+        adapter_target="lm_head" in (targets if isinstance(targets, list | tuple) else [targets])
+        and "PEFT may not adapt lm_head, because log-probs use its weights directly; remove it from "
+        "lora_target_modules",
+        adapter_rank=rank is not None
+        and (not isinstance(rank, int) or isinstance(rank, bool) or rank <= 0)
+        and f"lora_r {rank!r} must be a whole number above 0",
+        unknown_word=_choice(settings),
+        evaluation=get("eval_strategy") not in (None, "no")
+        and swift_passthrough.uneven_evaluation(settings, batch, get("per_device_eval_batch_size", 8)),
+    )
+    return found + [("unknown_key", f"TRL has no {key}; {why}") for key, why in REMOVED.items() if key in settings]
 
 
 def _of_verl(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> Said:
-    judged = (_layered_sync(settings, configuration, resources), _engine_logprobs(settings, configuration))
-    return [found for found in judged if found is not None]
-
-
-def _layered_sync(
-    settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources
-) -> tuple[str, str] | None:
-    """Refuses layered sync of adapters into dummy weights (verl 0.9.1, ``collect_lora_params``)."""
     unread = configuration.get("rollout_load_format", "dummy") == "dummy"
-    if not (unread and configuration.get("weight_sync_layered") is True and is_lora(settings, resources.framework)):
-        return None
-    need = "needs an engine that reads the weights at its start"
-    return "layered_sync", f"weight_sync_layered true {need}; set rollout_load_format to safetensors"
-
-
-def _engine_logprobs(settings: Settings, configuration: Mapping[str, KnobValue]) -> tuple[str, str] | None:
-    """Requires the engine's log-probs for ``apply_bypass_mode`` of ``verl/trainer/ppo/rollout_corr_helper.py``."""
     key = "actor_rollout_ref.rollout.calculate_log_probs"
-    if configuration.get("engine_logprobs") is not True or settings.get(key) is not False:
-        return None
-    return "verl_engine_logprobs", f"engine_logprobs needs {key} true, for the engine's log-probs are the old ones"
-
-
-def _auto_batch(settings: Settings) -> str | None:
-    if not settings.get("auto_find_batch_size"):
-        return None
-    return "auto_find_batch_size would change the batch in the middle of a trial; GRPO refuses it, so set it to false"
-
-
-def _sequence(settings: Settings) -> str | None:
-    parallel = settings.get("parallelism_config")
-    if not isinstance(parallel, Mapping):
-        return None
-    split = [key for key in ("cp_size", "sp_size") if isinstance(parallel.get(key), int) and parallel[key] > 1]
-    return f"GRPO cannot split sequences over ranks; set parallelism_config {split[0]} to 1" if split else None
-
-
-def _evaluation(settings: Settings, batch: Batch) -> str | None:
-    if settings.get("eval_strategy") in (None, "no"):
-        return None
-    rows = settings.get("per_device_eval_batch_size", _HF_EVALUATION_ROWS)
-    group = settings.get("num_generations_eval") or batch.group
-    if not isinstance(rows, int) or not isinstance(group, int) or group < 1 or (rows * batch.ranks) % group == 0:
-        return None
-    product = f"per_device_eval_batch_size {rows} × {batch.ranks} = {rows * batch.ranks}"
-    return f"{product} is not divisible by the {group} generations of evaluation"
+    return rules_broken(
+        # verl 0.9.1, ``collect_lora_params``: adapters are sent layer by layer into dummy weights.
+        layered_sync=(unread and configuration.get("weight_sync_layered") is True)
+        and is_lora(settings, resources.framework)
+        and "weight_sync_layered true needs an engine that reads the weights at its start; set rollout_load_format to "
+        "safetensors",
+        # ``apply_bypass_mode`` of ``verl/trainer/ppo/rollout_corr_helper.py``
+        verl_engine_logprobs=(configuration.get("engine_logprobs") is True and settings.get(key) is False)
+        and f"engine_logprobs needs {key} true, for the engine's log-probs are the old ones",
+    )
 
 
 def _correction(settings: Settings) -> str | None:
@@ -106,22 +100,10 @@ def _correction(settings: Settings) -> str | None:
     return None
 
 
-def _reference_model(settings: Settings) -> str | None:
-    if not settings.get("sync_ref_model"):
-        return None
-    if not settings.get("beta"):
-        return "sync_ref_model needs a reference model, so beta above 0"
-    if settings.get("use_peft") or settings.get("peft_config"):
-        return "sync_ref_model cannot be used with PEFT"
-    return None
-
-
-def _adapter(settings: Settings) -> str | None:
-    targets = settings.get("lora_target_modules")
-    names = targets if isinstance(targets, list | tuple) else [targets]
-    if "lm_head" not in names:
-        return None
-    return "PEFT may not adapt lm_head, because log-probs use its weights directly; remove it from lora_target_modules"
+def _reference_model(settings: Settings) -> str | bool:
+    adapted = settings.get("use_peft") or settings.get("peft_config")
+    lacking = not settings.get("beta") and "sync_ref_model needs a reference model, so beta above 0"
+    return lacking or (bool(adapted) and "sync_ref_model cannot be used with PEFT")
 
 
 def _choice(settings: Settings) -> str | None:
@@ -132,33 +114,7 @@ def _choice(settings: Settings) -> str | None:
     return None
 
 
-def _rank(settings: Settings) -> str | None:
-    rank = settings.get("lora_r")
-    if rank is None or (isinstance(rank, int) and not isinstance(rank, bool) and rank > 0):
-        return None
-    return f"lora_r {rank!r} must be a whole number above 0"
-
-
-_CHOICES: Mapping[str, tuple[str | bool, ...]] = {
-    "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "luspo", "sapo", "vespo"),
-    "importance_sampling_level": ("token", "sequence"),
-    "scale_rewards": ("group", "batch", "none", True, False),
-    "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
-}
-"""Values of keys that TRL compares only in the middle of a step: trl/trainer/grpo_trainer.py of 1.16, lines 2706, 2782,
-3091 and 3109 to 3138."""
-_HF_EVALUATION_ROWS = 8
 _CLIPS = (("min", None), ("max", 3.0))
-_RULES: tuple[tuple[str, Callable[[Settings], str | None]], ...] = (
-    ("generation_size", openr1_rules.generation_size),
-    ("auto_find_batch_size", _auto_batch),
-    ("sequence_split", _sequence),
-    ("importance_sampling", _correction),
-    ("reference_model", _reference_model),
-    ("adapter_target", _adapter),
-    ("adapter_rank", _rank),
-    ("unknown_word", _choice),
-)
 _JUDGES: Mapping[str, Callable[[Settings, Mapping[str, KnobValue], Resources], Said]] = {
     "trl": _of_trl,
     openr1_rules.FRAMEWORK: _of_openr1,

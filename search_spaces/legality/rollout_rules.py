@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from search_spaces.configuration import COMPILER, NOT_THERE
 from search_spaces.frameworks import TITLES
 from search_spaces.knobs import defaults
-from search_spaces.legality.case import COMPARED, Case, rule, rules_in
-
-
-@rule(("rollout_engine",), ("rollout_engine",))
-def rollout_engine(case: Case) -> str | None:
-    """Requires a rollout engine that the framework supports."""
-    name, known = case.get("rollout_engine"), case.facts.generates_with
-    return (
-        None
-        if name in (None, *known)
-        else f"{case.framework} has no rollout_engine {name}; it has {' and '.join(known)}"
-    )
-
-
-@rule(("rollout_engine",), ("rollout_engine",))
-def engine_installed(case: Case) -> str | None:
-    """Requires the package of the rollout engine in the training environment."""
-    name = str(case.get("rollout_engine"))
-    if not case.engine or not case.lacks(name, f"{name}_cpu"):
-        return None
-    return f"rollout_engine {name} needs the package {name} in the training environment"
+from search_spaces.legality.case import COMPARED, Case, forbid, rule
 
 
 @rule(("rollout_engine", "enforce_eager", "torch_compile"), ("enforce_eager", "torch_compile"))
@@ -36,33 +19,6 @@ def compiler_installed(case: Case) -> str | None:
     wanted = "enforce_eager false" if case.vllm and case.get("enforce_eager") is False else ""
     wanted = "torch_compile true" if case.get("torch_compile") is True else wanted
     return f"{wanted} needs a C++ compiler on this machine" if wanted else None
-
-
-@rule(("rollout_engine", "gpu_memory_utilization"), ())
-def cache_share(case: Case) -> str | None:
-    """Requires the KV cache in bytes on a CPU run, not as a share of a GPU."""
-    share = case.values.get("gpu_memory_utilization")
-    if not case.engine or case.on_gpu or share in (None, defaults(case.framework).get("gpu_memory_utilization")):
-        return None
-    return f"gpu_memory_utilization {share} is a share of a GPU, and this is a CPU run; use kv_cache_memory_bytes"
-
-
-@rule(("rollout_engine", "gpu_memory_utilization", "kv_cache_memory_bytes"), ("gpu_memory_utilization",))
-def one_cache_size(case: Case) -> str | None:
-    """Allows a share of the GPU or a size in bytes for the KV cache, not both.
-
-    Of ``kv_cache_memory_bytes`` vLLM 0.31 says (``CacheConfig``): "when not-None, ignores gpu_memory_utilization".
-    Trials that differ in the share alone would measure the same engine.
-    """
-    size, share = case.values.get("kv_cache_memory_bytes"), case.values.get("gpu_memory_utilization")
-    if not case.vllm or not case.on_gpu or size is None:
-        return None
-    if share in (None, defaults(case.framework).get("gpu_memory_utilization")):
-        return None
-    return (
-        f"kv_cache_memory_bytes {size} is the size of the KV cache, for which vLLM ignores gpu_memory_utilization "
-        f"{share}; leave one of them unset"
-    )
 
 
 @rule(
@@ -92,20 +48,6 @@ def batched_tokens(case: Case) -> str | None:
     return f"{factors} = {sequences} sequences is more than the engine's max_num_batched_tokens {tokens}"
 
 
-@rule(
-    ("rollout_engine", "chunked_prefill", "max_num_batched_tokens", "max_model_len"),
-    ("chunked_prefill", "max_num_batched_tokens", "max_model_len"),
-)
-def whole_prefill(case: Case) -> str | None:
-    """Requires room for the longest sequence in an engine step without chunked prefill."""
-    tokens, length = case.number("max_num_batched_tokens"), case.number("max_model_len")
-    if not case.vllm or case.get("chunked_prefill") is not False or tokens is None or length is None:
-        return None
-    if tokens >= length or case.facts.raises_batched_tokens:
-        return None
-    return f"without chunked_prefill, max_num_batched_tokens {tokens} must be at least max_model_len {length}"
-
-
 @rule(("rollout_engine", "max_model_len"), ("max_model_len",))
 def model_length(case: Case) -> str | None:
     """Requires ``max_model_len`` from the longest prompt with completion up to the model's positions."""
@@ -118,29 +60,6 @@ def model_length(case: Case) -> str | None:
     if limit is not None and length > limit:
         return f"max_model_len {length} is longer than the model's {limit} positions"
     return None
-
-
-@rule(
-    ("rollout_engine", "continuous_batching", "precision", "master_weights"),
-    ("continuous_batching", "master_weights", "precision"),
-)
-def batched_weights(case: Case) -> str | None:
-    """Requires master weights in the compute precision for continuous batching, which rounds the weights for good."""
-    if case.engine or case.get("continuous_batching") is not True:
-        return None
-    precision, held = case.get("precision"), case.get("master_weights")
-    if precision == held or (precision == "fp8" and held == "bf16"):
-        return None
-    return f"continuous_batching rounds master_weights {held} to what precision {precision} computes in, for good"
-
-
-@rule(("rollout_engine", "rollout_mode", "sleep_level"), ("sleep_level",))
-def sleep_mode(case: Case) -> str | None:
-    """Allows ``sleep_level`` on a GPU only: sleeping frees GPU memory."""
-    level = case.number("sleep_level") or 0
-    if not case.colocated or level == 0 or case.on_gpu:
-        return None
-    return f"sleep_level {level} frees GPU memory, and this is a CPU run"
 
 
 @rule(
@@ -161,15 +80,6 @@ def expandable_segments(case: Case) -> str | None:
     if not case.colocated or level == 0 or case.facts.stops_expandable_segments or not case.vllm_before(0, 20, 1):
         return None
     return f"expandable_segments cannot be used with sleep_level {level}: vLLM before 0.20.1 refuses it"
-
-
-@rule(("host_allocator",))
-def host_allocator(case: Case) -> str | None:
-    """Allows ``host_allocator`` on a CPU only: on a GPU tensors are not in host memory."""
-    value = case.get("host_allocator")
-    if not case.on_gpu or value in (None, "default"):
-        return None
-    return f"host_allocator {value} is for runs on a CPU, and this one is on a GPU"
 
 
 @rule(("rollout_engine", "rollout_mode"), ("rollout_mode", "rollout_engine"))
@@ -199,29 +109,9 @@ def _loading(case: Case) -> str:
     return f"quant_bits {bits}" if case.framework == "ms_swift" else f"load_in_{bits}bit"
 
 
-@rule(("rollout_engine", "fsdp"), ("fsdp", "rollout_engine"))
-def quantized_shards(case: Case) -> str | None:
-    """Refuses packed FSDP2 shards with vLLM: adapters are merged into whole weights first (TRL#5975)."""
-    loaded = case.resources.quantized
-    if not case.vllm or not loaded or case.get("fsdp") != "fsdp2" or case.facts.merges_in_shards:
-        return None
-    why = "adapters cannot be merged into packed shards"
-    return f"{_loading(case)} cannot be used with fsdp fsdp2 and rollout_engine vllm: {why}"
-
-
+UNMERGED = "adapters cannot be merged into packed shards"
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Head sizes of vLLM's attention on a CPU (0.31, vllm/v1/attention/backends/cpu_attn.py:69)."""
-
-
-@rule(("rollout_engine",), ("rollout_engine",))
-def cpu_head_size(case: Case) -> str | None:
-    """Requires a head size that vLLM's attention on a CPU supports."""
-    size = case.resources.model.head
-    if not case.vllm or case.on_gpu or size is None or size in CPU_HEAD_SIZES:
-        return None
-    *others, last = CPU_HEAD_SIZES
-    known = f"{', '.join(map(str, others))} and {last}"
-    return f"the model's attention heads have {size} values each, and vLLM on a CPU takes {known}"
 
 
 @rule(("rollout_engine", "rollout_mode", "rollout_quantization", "kv_cache_dtype"), ("rollout_quantization",))
@@ -272,9 +162,95 @@ def guessed_tokens(case: Case) -> str | None:
     return None
 
 
+def _shares_gpu(case: Case) -> bool:
+    """Tells whether the engine takes another share of the GPU than by default."""
+    name = "gpu_memory_utilization"
+    return case.values.get(name) not in (None, defaults(case.framework).get(name))
+
+
+def _joined(words: Sequence[object]) -> str:
+    return " and ".join(filter(None, (", ".join(map(str, words[:-1])), str(words[-1]))))
+
+
 def _longest(case: Case) -> int | None:
     prompt, completion = case.resources.max_prompt_length, case.resources.max_completion_length
     return None if prompt is None or completion is None else prompt + completion
 
 
-RULES = rules_in(globals())
+RULES = (
+    forbid(
+        "rollout_engine: rollout_engine",
+        lambda c: c["rollout_engine"] not in (None, *c.facts.generates_with),
+        lambda c: (
+            f"{c.framework} has no rollout_engine {c['rollout_engine']}; it has {_joined(c.facts.generates_with)}"
+        ),
+    ),
+    forbid(
+        "engine_installed: rollout_engine",
+        lambda c: c.engine and c.lacks(str(c["rollout_engine"]), f"{c['rollout_engine']}_cpu"),
+        "rollout_engine {c[rollout_engine]} needs the package {c[rollout_engine]} in the training environment",
+    ),
+    compiler_installed,
+    forbid(
+        "cache_share: | rollout_engine gpu_memory_utilization",
+        lambda c: c.engine and not c.on_gpu and _shares_gpu(c),
+        "gpu_memory_utilization {c[gpu_memory_utilization]} is a share of a GPU, and this is a CPU run; "
+        "use kv_cache_memory_bytes",
+    ),
+    # vLLM 0.31 (``CacheConfig``): "when not-None, ignores gpu_memory_utilization". Trials that differ in the share
+    # alone would measure the same engine.
+    forbid(
+        "one_cache_size: gpu_memory_utilization | rollout_engine kv_cache_memory_bytes",
+        lambda c: c.vllm and c.on_gpu and c.values.get("kv_cache_memory_bytes") is not None and _shares_gpu(c),
+        "kv_cache_memory_bytes {c[kv_cache_memory_bytes]} is the size of the KV cache, for which vLLM ignores "
+        "gpu_memory_utilization {c[gpu_memory_utilization]}; leave one of them unset",
+    ),
+    batched_tokens,
+    forbid(
+        "whole_prefill: chunked_prefill max_num_batched_tokens max_model_len | rollout_engine",
+        lambda c: (
+            (c.vllm and c["chunked_prefill"] is False and not c.facts.raises_batched_tokens)
+            and (c.number("max_num_batched_tokens") or math.inf) < (c.number("max_model_len") or 0)
+        ),
+        "without chunked_prefill, max_num_batched_tokens {c[max_num_batched_tokens]} must be at least max_model_len "
+        "{c[max_model_len]}",
+    ),
+    model_length,
+    # Continuous batching rounds the weights for good.
+    forbid(
+        "batched_weights: continuous_batching master_weights precision | rollout_engine",
+        lambda c: (
+            (not c.engine and c["continuous_batching"] is True)
+            and (c["precision"], c["master_weights"]) != ("fp8", "bf16")
+            and c["precision"] != c["master_weights"]
+        ),
+        "continuous_batching rounds master_weights {c[master_weights]} to what precision {c[precision]} computes in, "
+        "for good",
+    ),
+    forbid(
+        "sleep_mode: sleep_level | rollout_engine rollout_mode",
+        lambda c: c.colocated and c.number("sleep_level") and not c.on_gpu,
+        "sleep_level {c[sleep_level]} frees GPU memory, and this is a CPU run",
+    ),
+    expandable_segments,
+    forbid(  # on a GPU tensors are not in host memory
+        "host_allocator: | host_allocator",
+        lambda c: c.on_gpu and c["host_allocator"] not in (None, "default"),
+        "host_allocator {c[host_allocator]} is for runs on a CPU, and this one is on a GPU",
+    ),
+    quantized_weights,
+    forbid(  # adapters are merged into whole weights first (TRL#5975)
+        "quantized_shards: fsdp rollout_engine",
+        lambda c: c.vllm and c.resources.quantized and c["fsdp"] == "fsdp2" and not c.facts.merges_in_shards,
+        lambda c: f"{_loading(c)} cannot be used with fsdp fsdp2 and rollout_engine vllm: {UNMERGED}",
+    ),
+    forbid(
+        "cpu_head_size: rollout_engine",
+        lambda c: c.vllm and not c.on_gpu and c.model.head not in (None, *CPU_HEAD_SIZES),
+        "the model's attention heads have {c.model.head} values each, and vLLM on a CPU takes "
+        + _joined(CPU_HEAD_SIZES),
+    ),
+    engine_fp8,
+    token_budget,
+    guessed_tokens,
+)

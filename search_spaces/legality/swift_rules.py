@@ -9,7 +9,7 @@ S18.
 
 from __future__ import annotations
 
-from search_spaces.legality.case import COMPARED, Case, only, rule, rules_in
+from search_spaces.legality.case import COMPARED, Case, forbid, only, rule
 
 
 @rule(
@@ -28,42 +28,6 @@ def swift_sequence_steps(case: Case) -> str | None:
     return None
 
 
-@rule(("hub_kernels", "sequence_parallel_size"), ("hub_kernels", "sequence_parallel_size"))
-def swift_liger_sequences(case: Case) -> str | None:
-    """Refuses sequence parallelism with Liger, whose loss takes whole sequences (S10)."""
-    size = case.at_least_one("sequence_parallel_size")
-    if size == 1 or case.get("hub_kernels") is not True:
-        return None
-    return f"hub_kernels cannot be used with sequence_parallel_size {size} in ms_swift"
-
-
-@rule(("hub_kernels",), ("hub_kernels",))
-def swift_liger_installed(case: Case) -> str | None:
-    """Requires the package liger-kernel for Liger's kernels and loss."""
-    if case.get("hub_kernels") is not True or not case.lacks("liger_kernel"):
-        return None
-    return "hub_kernels needs the package liger-kernel in the training environment"
-
-
-@rule(("activation_offload", "fsdp"), ("activation_offload", "fsdp"))
-def swift_activation_offload(case: Case) -> str | None:
-    """Requires FSDP2 for activation offloading."""
-    if case.get("activation_offload") is not True or case.get("fsdp") == "fsdp2":
-        return None
-    return "activation_offload acts only with fsdp fsdp2 in ms_swift"
-
-
-@rule(
-    ("custom_all_reduce", "rollout_engine", "rollout_mode"),
-    ("custom_all_reduce", "rollout_mode"),
-)
-def swift_custom_all_reduce(case: Case) -> str | None:
-    """Allows vLLM's own all-reduce with a rollout server only."""
-    if not case.colocated or case.get("custom_all_reduce") is not True:
-        return None
-    return "custom_all_reduce acts only with rollout_mode server in ms_swift"
-
-
 @rule(("adapter_sync", "sleep_level", "rollout_engine", "rollout_mode"), ("adapter_sync", "sleep_level"))
 def swift_adapter_sync(case: Case) -> str | None:
     """Requires a colocated engine that keeps its base model for ``adapter_sync`` (``rollout_mixin.py:652``)."""
@@ -76,36 +40,46 @@ def swift_adapter_sync(case: Case) -> str | None:
     return "adapter_sync does nothing with sleep_level 2, which drops the base model, so that all weights are sent"
 
 
-@rule(("async_generation", "rollout_engine", "rollout_mode"), ("async_generation", "rollout_mode"))
-def swift_async_server(case: Case) -> str | None:
-    """Requires a rollout server for generation while training (``swift/rlhf_trainers/rollout_mixin.py``)."""
-    if case.get("async_generation") is not True or case.server:
-        return None
-    return "async_generation needs rollout_mode server in ms_swift"
-
-
-@rule(
-    ("weight_sync_bucket_mib", "rollout_engine", "rollout_mode"),
-    ("weight_sync_bucket_mib", "rollout_mode"),
-)
-def swift_weight_bucket(case: Case) -> str | None:
-    """Allows another weight bucket with a rollout server only."""
-    size = case.values.get("weight_sync_bucket_mib")
-    if not case.colocated or size in (None, DEFAULT_BUCKET_MIB):
-        return None
-    return f"weight_sync_bucket_mib {size} acts only with rollout_mode server in ms_swift"
-
-
-@rule(("reduce_precision", "zero_stage"), ("reduce_precision", "zero_stage"))
-def swift_reduce_precision(case: Case) -> str | None:
-    """Allows another reduce precision with DeepSpeed only."""
-    precision = case.get("reduce_precision")
-    if precision in (None, "fp32") or case.number("zero_stage"):
-        return None
-    return f"reduce_precision {precision} acts only with zero_stage 1, 2 or 3 in ms_swift"
-
-
 DEFAULT_BUCKET_MIB = 512
 """Default of ``SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE``."""
 
-RULES = tuple(only("ms_swift", each) for each in rules_in(globals()))
+RULES = only(
+    lambda c: c.framework == "ms_swift",
+    swift_sequence_steps,
+    forbid(  # Liger's loss takes whole sequences (S10)
+        "swift_liger_sequences: hub_kernels sequence_parallel_size",
+        lambda c: c.at_least_one("sequence_parallel_size") > 1 and c["hub_kernels"] is True,
+        "hub_kernels cannot be used with sequence_parallel_size {c[sequence_parallel_size]} in ms_swift",
+    ),
+    forbid(
+        "swift_liger_installed: hub_kernels",
+        lambda c: c["hub_kernels"] is True and c.lacks("liger_kernel"),
+        "hub_kernels needs the package liger-kernel in the training environment",
+    ),
+    forbid(
+        "swift_activation_offload: activation_offload fsdp",
+        lambda c: c["activation_offload"] is True and c["fsdp"] != "fsdp2",
+        "activation_offload acts only with fsdp fsdp2 in ms_swift",
+    ),
+    forbid(
+        "swift_custom_all_reduce: custom_all_reduce rollout_mode | rollout_engine",
+        lambda c: c.colocated and c["custom_all_reduce"] is True,
+        "custom_all_reduce acts only with rollout_mode server in ms_swift",
+    ),
+    swift_adapter_sync,
+    forbid(  # ``swift/rlhf_trainers/rollout_mixin.py``
+        "swift_async_server: async_generation rollout_mode | rollout_engine",
+        lambda c: c["async_generation"] is True and not c.server,
+        "async_generation needs rollout_mode server in ms_swift",
+    ),
+    forbid(
+        "swift_weight_bucket: weight_sync_bucket_mib rollout_mode | rollout_engine",
+        lambda c: c.colocated and c.values.get("weight_sync_bucket_mib") not in (None, DEFAULT_BUCKET_MIB),
+        "weight_sync_bucket_mib {c[weight_sync_bucket_mib]} acts only with rollout_mode server in ms_swift",
+    ),
+    forbid(
+        "swift_reduce_precision: reduce_precision zero_stage",
+        lambda c: c["reduce_precision"] not in (None, "fp32") and not c.number("zero_stage"),
+        "reduce_precision {c[reduce_precision]} acts only with zero_stage 1, 2 or 3 in ms_swift",
+    ),
+)

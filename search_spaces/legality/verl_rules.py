@@ -8,7 +8,7 @@ rows and budgets, the same for both passes.
 
 from __future__ import annotations
 
-from search_spaces.legality.case import COMPARED, Case, only, rule, rules_in
+from search_spaces.legality.case import Case, forbid, only, rule
 
 FRAMEWORK = "verl"
 _OPTIMIZERS = (
@@ -16,133 +16,6 @@ _OPTIMIZERS = (
     *("adamw_bnb_8bit", "paged_adamw_32bit", "paged_adamw_8bit"),
 )
 """Optimizers of torch, torchao or bitsandbytes that verl can load (``workers/config/optimizer.py:build_optimizer``)."""
-
-
-@rule(())
-def verl_device(case: Case) -> str | None:
-    """Requires GPUs: verl's platforms are CUDA, ROCm and NPU."""
-    if case.on_gpu:
-        return None
-    return "verl trains on GPUs only, and this is a CPU run"
-
-
-@rule(("rollout_engine", "rollout_mode", "async_generation"), ("rollout_mode", "async_generation"))
-def verl_colocated(case: Case) -> str | None:
-    """Requires ``async_generation`` for a rollout server, whose rollouts come from older weights (V14)."""
-    if not case.server or case.get("async_generation") is True:
-        return None
-    text = "rollout_mode server: on GPUs of its own verl generates only beside training, with older weights"
-    return f"{text}; it needs async_generation"
-
-
-@rule(
-    frozenset({*COMPARED, "rollout_engine", "rollout_mode", "async_generation", "weight_sync_every"}),
-    ("weight_sync_every", "steps_per_generation"),
-)
-def verl_sync_every(case: Case) -> str | None:
-    """Requires a rollout to span ``weight_sync_every`` updates (``trainer/ppo/v1/trainer_separate_async.py``)."""
-    if not case.server or case.get("async_generation") is not True:
-        return None
-    batch, every = case.batch, case.at_least_one("weight_sync_every")
-    if batch.steps == every * batch.accumulation:
-        return None
-    return (
-        f"steps_per_generation {batch.steps} is not weight_sync_every {every} × gradient_accumulation_steps "
-        f"{batch.accumulation}: verl's train_batch_size is so many ppo_mini_batch_size where it generates on other GPUs"
-    )
-
-
-@rule(("rollout_engine", "rollout_mode", "weight_sync_backend"), ("weight_sync_backend",))
-def verl_sync_backend(case: Case) -> str | None:
-    """Requires a transfer backend for an engine on other GPUs (``trainer/ppo/v1/trainer_separate_async.py``)."""
-    if not case.server or case.get("weight_sync_backend") not in (None, "naive"):
-        return None
-    return "weight_sync_backend naive reaches no engine on other GPUs; use nccl"
-
-
-@rule(
-    ("rollout_engine", "rollout_mode", "weight_sync_backend", "speculative_decoding"),
-    ("speculative_decoding", "weight_sync_backend"),
-)
-def verl_guessed_deltas(case: Case) -> str | None:
-    """Refuses delta weight transfer with speculative decoding (``vllm_rollout/delta_weight_transfer.py:228``)."""
-    if not case.server or case.get("weight_sync_backend") != "delta_sharded":
-        return None
-    guesses = case.get("speculative_decoding") not in (None, "none")
-    return "weight_sync_backend delta_sharded cannot be used with speculative_decoding in verl" if guesses else None
-
-
-@rule(("rollout_engine", "rollout_mode", "rollout_gpus", "tensor_parallel_size"), ("tensor_parallel_size",))
-def verl_hybrid_engine(case: Case) -> str | None:
-    """Requires training GPUs divisible by the engine's size: they hold engines as well (``hybrid_engine``)."""
-    size = case.at_least_one("tensor_parallel_size")
-    if not case.server or case.training_gpus % size == 0:
-        return None
-    return (
-        f"tensor_parallel_size {size} does not divide {case.ranks_in_words(case.training_gpus)}, which hold engines too"
-    )
-
-
-@rule(
-    frozenset({*COMPARED, "dynamic_batching", "training_engine"}),
-    ("micro_batch_size", "steps_per_generation", "dynamic_batching"),
-)
-def verl_rollout_rows(case: Case) -> str | None:
-    """Requires rollout rows divisible by all training GPUs, without dynamic batching or Megatron (V1)."""
-    if case.get("dynamic_batching") is True or case.megatron:
-        return None
-    rows, gpus = case.batch.rollout_rows, case.training_gpus
-    if rows % gpus == 0:
-        return None
-    return f"{rows} rows of a rollout are not divisible by {case.ranks_in_words(gpus)}, which verl asks for"
-
-
-@rule(COMPARED, ("steps_per_generation",))
-def verl_rollout_covers_update(case: Case) -> str | None:
-    """Requires a rollout to hold at least the prompts of an update (V4)."""
-    batch = case.batch
-    if batch.steps >= batch.accumulation:
-        return None
-    return (
-        f"steps_per_generation {batch.steps} is less than gradient_accumulation_steps {batch.accumulation}: "
-        f"verl's train_batch_size cannot be less than its ppo_mini_batch_size"
-    )
-
-
-@rule(COMPARED, ("steps_per_generation",))
-def verl_whole_updates(case: Case) -> str | None:
-    """Requires a rollout of whole updates; verl pads the last update with rows without a gradient (V19)."""
-    batch = case.batch
-    if batch.accumulation < 1 or batch.steps < batch.accumulation:
-        return None
-    if batch.steps % batch.accumulation == 0:
-        return None
-    return (
-        f"steps_per_generation {batch.steps} is no multiple of gradient_accumulation_steps {batch.accumulation}: "
-        "verl would fill the last update up with rows that teach nothing"
-    )
-
-
-@rule(COMPARED, ("micro_batch_size", "num_generations"))
-def verl_whole_prompts(case: Case) -> str | None:
-    """Requires whole groups in an update, because verl counts ppo_mini_batch_size in prompts (V5)."""
-    batch = case.batch
-    if batch.group < 2 or batch.rows % batch.group == 0:
-        return None
-    product = f"{case.ranks_in_words(batch.ranks)} × micro-batch {batch.micro} × accumulation {batch.accumulation}"
-    return f"{product} = {batch.rows} rows are no whole groups of {batch.group}, and verl counts an update in prompts"
-
-
-@rule(frozenset({*COMPARED, "dynamic_batching", "logprob_rows"}), ("logprob_rows", "dynamic_batching"))
-def verl_logprob_rows(case: Case) -> str | None:
-    """Requires ``logprob_rows`` that divides a rank's rows of the rollout (V6)."""
-    rows, batch = case.number("logprob_rows"), case.batch
-    if case.get("dynamic_batching") is True or rows is None or rows < 1:
-        return None
-    have = batch.micro * batch.steps
-    if have % rows == 0:
-        return None
-    return f"logprob_rows {rows} does not divide the {have} rows of a rank, and verl asks for equal parts"
 
 
 @rule(("sequence_parallel_size", "training_engine"), ("sequence_parallel_size",))
@@ -159,24 +32,7 @@ def verl_ulysses_heads(case: Case) -> str | None:
     return None
 
 
-@rule(("pad_to_multiple", "remove_padding"), ("pad_to_multiple", "remove_padding"))
-def verl_fixed_shape(case: Case) -> str | None:
-    """Requires packed rows for padding lengths to a multiple (``workers/config/engine.py``, pad_to_length)."""
-    multiple = case.number("pad_to_multiple") or 1
-    if multiple == 1 or case.get("remove_padding") is not False:
-        return None
-    return f"pad_to_multiple {multiple} needs remove_padding in verl"
-
-
-@rule(("dynamic_sampling",), ("dynamic_sampling",))
-def verl_dynamic_sampling(case: Case) -> str | None:
-    """Refuses dynamic sampling, which generates groups again (``trainer/ppo/v1/replay_buffer.py:255``)."""
-    if case.get("dynamic_sampling") is not True:
-        return None
-    return "dynamic_sampling (filter_groups): verl generates groups anew, and a trial gives each completion one length"
-
-
-@rule(("fsdp",), ("fsdp",))
+@rule(("fsdp",))
 def fsdp_version(case: Case) -> str | None:
     """Requires fsdp1 or fsdp2 in verl; forbids fsdp1 elsewhere."""
     kind = case.get("fsdp")
@@ -197,22 +53,115 @@ def verl_offload(case: Case) -> str | None:
     return f"{named[0]} does nothing in verl beside fsdp_offload, which keeps all of it on the host" if named else None
 
 
-@rule(("rollout_engine", "rollout_mode", "sleep_level"), ("sleep_level",))
-def verl_sleep(case: Case) -> str | None:
-    """Allows sleep level 2 or none: verl's engine drops its weights when it sleeps."""
-    if not case.colocated or case.number("sleep_level") != 1:
-        return None
-    return "sleep_level 1: verl's engine sleeps at level 2 or not at all"
+def _product(c: Case) -> str:
+    batch = c.batch
+    return f"{c.ranks_in_words(batch.ranks)} × micro-batch {batch.micro} × accumulation {batch.accumulation}"
 
 
-@rule(("optimizer",), ("optimizer",))
-def verl_optimizer(case: Case) -> str | None:
-    """Requires an optimizer class that verl can load."""
-    name = case.get("optimizer")
-    if name is None or name in _OPTIMIZERS:
-        return None
-    return f"optimizer {name} is none that a verl trial has; use one of {', '.join(_OPTIMIZERS)}"
-
-
-RULES = tuple(each if each is fsdp_version else only(FRAMEWORK, each) for each in rules_in(globals()))
+RULES = (
+    *only(
+        lambda c: c.framework == FRAMEWORK,
+        # verl's platforms are CUDA, ROCm and NPU.
+        forbid("verl_device:", lambda c: not c.on_gpu, "verl trains on GPUs only, and this is a CPU run"),
+        forbid(  # V14
+            "verl_colocated: rollout_mode async_generation | rollout_engine",
+            lambda c: c.server and c["async_generation"] is not True,
+            "rollout_mode server: on GPUs of its own verl generates only beside training, with older weights; "
+            "it needs async_generation",
+        ),
+        forbid(  # ``trainer/ppo/v1/trainer_separate_async.py``
+            "verl_sync_every: weight_sync_every steps_per_generation | batch async_generation",
+            lambda c: (
+                (c.server and c["async_generation"] is True)
+                and c.batch.steps != c.at_least_one("weight_sync_every") * c.batch.accumulation
+            ),
+            lambda c: (
+                f"steps_per_generation {c.batch.steps} is not weight_sync_every {c.at_least_one('weight_sync_every')} "
+                f"× gradient_accumulation_steps {c.batch.accumulation}: verl's train_batch_size is so many "
+                "ppo_mini_batch_size where it generates on other GPUs"
+            ),
+        ),
+        forbid(  # ``trainer/ppo/v1/trainer_separate_async.py``
+            "verl_sync_backend: weight_sync_backend | rollout_engine rollout_mode",
+            lambda c: c.server and c["weight_sync_backend"] in (None, "naive"),
+            "weight_sync_backend naive reaches no engine on other GPUs; use nccl",
+        ),
+        forbid(  # ``vllm_rollout/delta_weight_transfer.py:228``
+            "verl_guessed_deltas: speculative_decoding weight_sync_backend | rollout_engine rollout_mode",
+            lambda c: (
+                (c.server and c["weight_sync_backend"] == "delta_sharded")
+                and c["speculative_decoding"] not in (None, "none")
+            ),
+            "weight_sync_backend delta_sharded cannot be used with speculative_decoding in verl",
+        ),
+        forbid(  # the training GPUs hold engines as well (``hybrid_engine``)
+            "verl_hybrid_engine: tensor_parallel_size | rollout_engine rollout_mode rollout_gpus",
+            lambda c: c.server and c.training_gpus % c.at_least_one("tensor_parallel_size"),
+            "tensor_parallel_size {c[tensor_parallel_size]} does not divide {c.trainers}, which hold engines too",
+        ),
+        forbid(  # V1
+            "verl_rollout_rows: micro_batch_size steps_per_generation dynamic_batching | batch training_engine",
+            lambda c: not (c["dynamic_batching"] is True or c.megatron) and c.batch.rollout_rows % c.training_gpus,
+            "{c.batch.rollout_rows} rows of a rollout are not divisible by {c.trainers}, which verl asks for",
+        ),
+        forbid(  # V4
+            "verl_rollout_covers_update: steps_per_generation | batch",
+            lambda c: c.batch.steps < c.batch.accumulation,
+            "steps_per_generation {c.batch.steps} is less than gradient_accumulation_steps {c.batch.accumulation}: "
+            "verl's train_batch_size cannot be less than its ppo_mini_batch_size",
+        ),
+        forbid(  # V19
+            "verl_whole_updates: steps_per_generation | batch",
+            lambda c: 1 <= c.batch.accumulation <= c.batch.steps and c.batch.steps % c.batch.accumulation,
+            "steps_per_generation {c.batch.steps} is no multiple of gradient_accumulation_steps {c.batch.accumulation}"
+            ": verl would fill the last update up with rows that teach nothing",
+        ),
+        forbid(  # V5: verl counts ppo_mini_batch_size in prompts
+            "verl_whole_prompts: micro_batch_size num_generations | batch",
+            lambda c: c.batch.group >= 2 and c.batch.rows % c.batch.group,
+            lambda c: (
+                f"{_product(c)} = {c.batch.rows} rows are no whole groups of {c.batch.group}, and verl counts an "
+                "update in prompts"
+            ),
+        ),
+        forbid(  # V6
+            "verl_logprob_rows: logprob_rows dynamic_batching | batch",
+            lambda c: (
+                (c["dynamic_batching"] is not True and (c.number("logprob_rows") or 0) >= 1)
+                and c.batch.micro * c.batch.steps % c.at_least_one("logprob_rows")
+            ),
+            lambda c: (
+                f"logprob_rows {c['logprob_rows']} does not divide the {c.batch.micro * c.batch.steps} rows of a rank, "
+                "and verl asks for equal parts"
+            ),
+        ),
+        verl_ulysses_heads,
+        forbid(  # ``workers/config/engine.py``, pad_to_length
+            "verl_fixed_shape: pad_to_multiple remove_padding",
+            lambda c: (c.number("pad_to_multiple") or 1) != 1 and c["remove_padding"] is False,
+            "pad_to_multiple {c[pad_to_multiple]} needs remove_padding in verl",
+        ),
+        forbid(  # ``trainer/ppo/v1/replay_buffer.py:255``
+            "verl_dynamic_sampling: dynamic_sampling",
+            lambda c: c["dynamic_sampling"] is True,
+            "dynamic_sampling (filter_groups): verl generates groups anew, and a trial gives each completion one "
+            "length",
+        ),
+    ),
+    fsdp_version,
+    *only(
+        lambda c: c.framework == FRAMEWORK,
+        verl_offload,
+        forbid(  # verl's engine drops its weights when it sleeps
+            "verl_sleep: sleep_level | rollout_engine rollout_mode",
+            lambda c: c.colocated and c.number("sleep_level") == 1,
+            "sleep_level 1: verl's engine sleeps at level 2 or not at all",
+        ),
+        forbid(
+            "verl_optimizer: optimizer",
+            lambda c: c["optimizer"] not in (None, *_OPTIMIZERS),
+            f"optimizer {{c[optimizer]}} is none that a verl trial has; use one of {', '.join(_OPTIMIZERS)}",
+        ),
+    ),
+)
 """Rules of verl alone, except ``fsdp_version``."""
