@@ -38,7 +38,7 @@ from search_spaces.batch import serving_gpus
 from trainer.child.contract import StartupPart
 
 SAME_FAILURES = 4
-"""This many trials from the start with one and the same failure end a study, half as many with one refusal."""
+"""This many trials from the start with one and the same failure end a study, half as many refusals or early NaNs."""
 
 FIRST_TRIAL_TIMEOUT_S = 3600.0
 TIMEOUT_FACTOR = 4.0
@@ -432,16 +432,16 @@ def hopeless(trials: Sequence[Trial]) -> str | None:
     """Explains why no further trial can do better than the first ones did; ``None`` while one may."""
     mended = retries.disproved(trials)
     judged_trials = [t for t in trials if t.number not in mended and (not t.inconclusive or _by_reward(t))]
-    if judged_trials and judged_trials[0].outcome is not None and _by_reward(judged_trials[0]):
-        return f"the reward fails, which no configuration can mend: {judged_trials[0].outcome.message}"
-    trials = [t for t in judged_trials if not _by_reward(t)]
-    if not trials:
+    first = judged_trials[0].outcome if judged_trials else None
+    if first is None:
         return None
-    first = trials[0]
-    enough = SAME_FAILURES // 2 if first.outcome and first.outcome.reason is FailureReason.ILLEGAL else SAME_FAILURES
+    if _by_reward(judged_trials[0]):
+        return f"the reward fails, which no configuration can mend: {first.message}"
+    trials = [t for t in judged_trials if not _by_reward(t)]
+    before_any_update = not trials[0].cycles and first.reason in (FailureReason.ILLEGAL, FailureReason.NAN)
+    enough = SAME_FAILURES // 2 if before_any_update else SAME_FAILURES
     if len(trials) < enough or any(t.state is not TrialState.FAIL for t in trials):
         return None
     causes = {(t.outcome.reason, t.outcome.message) for t in trials if t.outcome is not None}
-    if len(causes) == 1 and first.outcome is not None and first.outcome.reason is not FailureReason.OOM:
-        return f"the first {len(trials)} trials all failed alike: {first.outcome.sentence()}"
-    return None
+    alike = len(causes) == 1 and first.reason is not FailureReason.OOM
+    return f"the first {len(trials)} trials all failed alike: {first.sentence()}" if alike else None

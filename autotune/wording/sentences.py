@@ -164,7 +164,7 @@ def nothing_words(trials: Sequence[Trial]) -> str:
         return "No configuration was feasible."
     if any(retries.stopped_by_budget(t) for t in ended):
         return "Nothing was measured: the budget ended before a trial did."
-    return "Nothing was measured: every trial was stopped or disturbed." if ended else "Nothing has been measured yet."
+    return "Nothing was measured, through no fault of a configuration." if ended else "Nothing has been measured yet."
 
 
 def phase_words(phase: CurrentPhase) -> str:

@@ -139,8 +139,7 @@ def trials(
         chosen = [t for t in chosen if knob_is(t.configuration.get(name), value)]
     ordered = best_first(chosen) if sort is TrialOrder.SPEED else sorted(chosen, key=lambda t: t.number)
     if as_json:
-        documents = [trial_json(t, found.spec.baseline) for t in ordered]
-        console.document({"study": found.spec.name, "trials": documents})
+        console.document({"study": found.spec.name, "trials": [trial_json(t, found.spec.baseline) for t in ordered]})
         return
     if not ordered:
         console.say("no trial matches" if every else f"study {clean(found.spec.name)} has no trial yet")

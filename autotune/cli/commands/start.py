@@ -26,7 +26,7 @@ from autotune.cli.screens.shell_words import command_line, short_path
 from autotune.cli.stopping import Notice, SignalStop, leaving, stopping
 from autotune.documents.recommendation import recommendation_json
 from autotune.documents.study import budget_json, spec_json
-from autotune.domain import Budget, Study
+from autotune.domain import Budget, FailureReason, Study
 from autotune.errors import MachineError, UsageError
 from autotune.ports import Observer, Store
 from autotune.recommendation.reading import StudyReading, read_study
@@ -207,7 +207,8 @@ def exit_code(result: StudyResult, stop: SignalStop) -> int:
         return MachineError.exit_code
     if result.recommendation is not None and result.recommendation.rows:
         return 0
-    return exit_codes.NOTHING_FEASIBLE if any(decided(t) for t in result.trials) else exit_codes.NO_RESULT
+    judged = any(decided(t) or (t.outcome and t.outcome.reason is FailureReason.REWARD_ERROR) for t in result.trials)
+    return exit_codes.NOTHING_FEASIBLE if judged else exit_codes.NO_RESULT
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.cli.commands.start import exit_code
 from autotune.cli.stopping import SignalStop
-from autotune.domain import Trial, TrialKind
+from autotune.domain import FailureReason, Trial, TrialKind
 from autotune.study.loop import StudyResult
 from tests.support import factories as f
 
@@ -24,6 +24,7 @@ def _code(trials: tuple[Trial, ...]) -> int:
         ((f.broken_off(0, cycles=(f.cycle(0),)),), 4),
         ((f.failed(0, kind=TrialKind.BASELINE),), 3),
         ((f.broken_off(0), f.failed(1)), 3),
+        ((f.failed(0, f.failure(FailureReason.REWARD_ERROR)),), 3),
     ],
 )
 def test_a_budget_that_ended_before_a_result_is_not_a_study_in_which_nothing_held(

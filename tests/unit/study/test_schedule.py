@@ -272,9 +272,9 @@ def test_a_broken_reward_ends_the_study_at_once() -> None:
     assert "KeyError" in step.because
 
 
-def test_the_same_crash_from_the_start_ends_the_study_and_ooms_do_not() -> None:
-    crash = f.failure(FailureReason.CRASH, message="no module named foo")
-    crashed = [f.failed(n, crash) for n in range(schedule.SAME_FAILURES)]
+@pytest.mark.parametrize(("reason", "enough"), [(FailureReason.CRASH, 4), (FailureReason.NAN, 2)])
+def test_the_same_crash_from_the_start_ends_the_study_and_ooms_do_not(reason: FailureReason, enough: int) -> None:
+    crashed = [f.failed(n, f.failure(reason)) for n in range(enough)]
     assert isinstance(schedule.next_step(STUDY, crashed, Budget(), NOTHING, PROPOSER), StudyEnd)
     assert isinstance(schedule.next_step(STUDY, crashed[:-1], Budget(), NOTHING, PROPOSER), NextTrial)
     ooms = [f.failed(n) for n in range(schedule.SAME_FAILURES)]
