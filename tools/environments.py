@@ -6,7 +6,6 @@ finished.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import shutil
@@ -14,7 +13,6 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -38,44 +36,45 @@ class Driver:
     devices: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The stack to install, or ``None`` if none fits; ``sentence`` gives the reason."""
-
-    stack: Stack | None
-    sentence: str
-
-
-def choose(driver: Driver | None) -> Choice:
-    """Chooses the stack for a machine with this ``driver``; ``None`` means no NVIDIA GPU."""
-    if driver is None or not driver.devices:
-        return Choice(Stack.CPU, "no NVIDIA GPU here: trials run on the CPU")
-    gpus = f"{len(driver.devices)} x {driver.devices[0]}"
-    branch = driver.version.split(".")[0]
-    if not branch.isdigit():
-        return Choice(None, f"{gpus}: the driver calls its version {driver.version!r}, which is none. {WAYS_OUT}")
-    if int(branch) < MINIMUM_DRIVER:
-        return Choice(
-            None,
-            f"{gpus}: driver {driver.version} is too old for the GPU stack, which needs CUDA 13 and driver "
-            f"{MINIMUM_DRIVER} or newer. Nothing was downloaded. {WAYS_OUT}",
-        )
-    return Choice(Stack.GPU, f"{gpus}, driver {driver.version}: trials run on the GPU")
-
-
 WAYS_OUT = (
     f"Update the driver to {MINIMUM_DRIVER} or newer, or name your own training environment with "
     "PYTHON=/path/to/bin/python, or run on the CPU with CPU=1."
 )
 
 
+class SetupError(RuntimeError):
+    """The set-up cannot continue; the message is a sentence with the remedy."""
+
+
+def choose(driver: Driver | None) -> tuple[Stack, str]:
+    """Returns the stack for a machine with this ``driver`` and the reason; ``None`` means no NVIDIA GPU.
+
+    Raises SetupError if no stack fits.
+    """
+    if driver is None or not driver.devices:
+        return Stack.CPU, "no NVIDIA GPU here: trials run on the CPU"
+    gpus = f"{len(driver.devices)} x {driver.devices[0]}"
+    branch = driver.version.split(".")[0]
+    if not branch.isdigit():
+        raise SetupError(f"{gpus}: the driver calls its version {driver.version!r}, which is none. {WAYS_OUT}")
+    if int(branch) < MINIMUM_DRIVER:
+        raise SetupError(
+            f"{gpus}: driver {driver.version} is too old for the GPU stack, which needs CUDA 13 and driver "
+            f"{MINIMUM_DRIVER} or newer. Nothing was downloaded. {WAYS_OUT}"
+        )
+    return Stack.GPU, f"{gpus}, driver {driver.version}: trials run on the GPU"
+
+
+SMI_FOLDERS = ("/usr/local/nvidia/bin", "/usr/lib/wsl/lib")
+"""Folders of ``nvidia-smi`` on Kubernetes' nodes and in Windows' Linux, where PATH may lack them."""
+
+
 def read_driver() -> Driver | None:
-    """Reads the driver by nvidia-smi, or by NVML without nvidia-smi; ``None`` without a working driver."""
-    return _ask_nvidia_smi() if shutil.which("nvidia-smi") else _ask_nvml(_load_nvml)
-
-
-def _ask_nvidia_smi() -> Driver | None:
-    command = ["nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"]
+    """Reads the driver by nvidia-smi; ``None`` without a working driver."""
+    smi = shutil.which("nvidia-smi", path=os.pathsep.join((os.environ.get("PATH", os.defpath), *SMI_FOLDERS)))
+    if smi is None:
+        return None
+    command = [smi, "--query-gpu=driver_version,name", "--format=csv,noheader"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -84,39 +83,6 @@ def _ask_nvidia_smi() -> Driver | None:
     if answer.returncode != 0 or not rows:
         return None
     return Driver(rows[0][0].strip(), tuple(name.strip() for _, name in rows))
-
-
-def _load_nvml() -> ctypes.CDLL:
-    return ctypes.CDLL("libnvidia-ml.so.1")
-
-
-def _ask_nvml(load: Callable[[], ctypes.CDLL]) -> Driver | None:
-    try:
-        nvml = load()
-    except OSError:
-        return None
-    if nvml.nvmlInit_v2() != 0:
-        return None
-    try:
-        count = ctypes.c_uint()
-        version = ctypes.create_string_buffer(96)
-        if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
-            return None
-        if nvml.nvmlSystemGetDriverVersion(version, ctypes.c_uint(96)) != 0:
-            return None
-        return Driver(version.value.decode("ascii", "replace"), tuple(_name(nvml, i) for i in range(count.value)))
-    finally:
-        nvml.nvmlShutdown()
-
-
-def _name(nvml: ctypes.CDLL, index: int) -> str:
-    handle = ctypes.c_void_p()
-    name = ctypes.create_string_buffer(96)
-    if nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)) != 0:
-        return "GPU"
-    if nvml.nvmlDeviceGetName(handle, name, ctypes.c_uint(96)) != 0:
-        return "GPU"
-    return name.value.decode("utf-8", "replace")
 
 
 QUIET = {
@@ -140,10 +106,6 @@ are still shown."""
 def quiet_environment() -> dict[str, str]:
     """Returns the environment of a quiet child: ours, offline, with ``QUIET``; variables of the caller win."""
     return {**QUIET, **os.environ, "HF_HUB_OFFLINE": "1"}
-
-
-class SetupError(RuntimeError):
-    """The set-up cannot continue; the message is a sentence with the remedy."""
 
 
 def say(text: str) -> None:
@@ -179,8 +141,56 @@ SOLVER = "pycosat==0.6.6"
 PIP = ("-m", "pip", "--disable-pip-version-check")
 
 
-Step = Callable[[Path], None]
-"""One step of making an environment; takes the environment's interpreter."""
+@dataclass(frozen=True)
+class Kind:
+    """What an environment is made of."""
+
+    name: str
+    """Name in messages."""
+    lock: str
+    """Name of its lock file."""
+    imports: str = ""
+    """Modules that must be importable afterwards, separated by commas; code may follow."""
+    hashed: bool = False
+    """True: the lock has hashes and no torch. Otherwise torch is installed first, all else without dependencies."""
+    checkout: bool = False
+    """True: this checkout is in it, in editable form."""
+    below: tuple[int, int] | None = None
+    """First Python version without a release (by its metadata)."""
+
+
+TOOL = Kind("the tool", "dev.txt", hashed=True, checkout=True)
+_STACK_IMPORTS = "torch, transformers, trl, peft, datasets, reasoning_gym, deepspeed, vllm"
+TRAINING = {
+    stack: Kind(
+        f"training stack ({stack})",
+        f"train-{stack}.txt",
+        f"{_STACK_IMPORTS}; print(torch.__version__, trl.__version__)",
+    )
+    for stack in Stack
+}
+# What a trial imports, not what stands in front of it: trl and verl import their parts only when they are used.
+OTHERS = {
+    "ray": Kind("the tool with Ray", "ray.txt", hashed=True, checkout=True),
+    "peers": Kind("the peers of the search", "search-peers.txt", checkout=True),
+    "open-r1": Kind(
+        "open-r1",
+        "open-r1.txt",
+        "trl.trainer.grpo_trainer, peft, math_verify, latex2sympy2_extended, async_lru, aiofiles, aiohttp, dotenv, "
+        "pandas",
+    ),
+    "swift": Kind(
+        "ms-swift", "ms-swift.txt", "torch, swift.pipelines, swift.rlhf_trainers.grpo_trainer, reasoning_gym"
+    ),
+    "verl": Kind(
+        "verl",
+        "verl.txt",
+        "hydra, verl.trainer.ppo.metric_utils, verl.trainer.ppo.reward, verl.utils.config, verl.utils.tracking, "
+        "verl.utils.dataset.rl_dataset, verl.workers.config",
+        below=(3, 13),
+    ),
+}
+"""Option of the set-up -> environment that is made only if the option names its folder."""
 
 
 def python_of(environment: Path) -> Path:
@@ -202,91 +212,44 @@ def is_current(environment: Path, digest: str) -> bool:
     return python_of(environment).exists() and stamp.is_file() and stamp.read_text(encoding="ascii") == digest
 
 
-def _make(environment: Path, name: str, files: tuple[Path, ...], *steps: Step) -> None:
-    """Makes ``environment`` of ``name`` from ``files`` by ``steps``, unless it is current.
+def make(environment: Path, kind: Kind, torch_index: str | None = None) -> None:
+    """Makes ``environment`` unless it is current.
 
-    Raises SetupError if the environment cannot be made, or a package cannot be installed or imported.
+    Args:
+        environment: folder to make.
+        kind: what it is made of.
+        torch_index: package index to take torch from instead of pip's own (CPU builds are smaller).
+
+    Raises:
+        SetupError: there is no release for this Python, an environment cannot be made here, or a package cannot be
+            installed or imported.
     """
-    digest = digest_of(environment, files)
+    if kind.below is not None and sys.version_info[:2] >= kind.below:
+        here, first = (".".join(map(str, version)) for version in (sys.version_info[:2], kind.below))
+        raise SetupError(f"{kind.name} takes Python below {first}, not {here}; name one with BOOTSTRAP=/path/to/python")
+    lock = REQUIREMENTS / kind.lock
+    digest = digest_of(environment, (lock, ROOT / "pyproject.toml") if kind.checkout else (lock,))
     if is_current(environment, digest):
         return
     started = time.monotonic()
-    say(f"{name}: installing it into {environment.name}, once")
+    say(f"{kind.name}: installing it into {environment.name}, once")
     python = _fresh(environment)
-    for step in steps:
-        step(python)
-    (environment / STAMP).write_text(digest, encoding="ascii")
-    say(f"{name}: ready after {elapsed(started)}")
-
-
-def make_tool_environment(environment: Path, locked: str = "dev.txt") -> None:
-    """Makes the tool's environment with its development tools and this checkout in editable form.
-
-    Args:
-        environment: folder to make.
-        locked: lock file; ``ray.txt`` adds Ray.
-
-    Raises:
-        SetupError: as ``_make``.
-    """
-    lock = REQUIREMENTS / locked
-    packages = _installing("--quiet", "--require-hashes", "-r", str(lock))
-    _make(environment, "the tool", (lock, ROOT / "pyproject.toml"), packages, _CHECKOUT)
-
-
-def make_training_environment(environment: Path, stack: Stack, torch_index: str | None = None) -> None:
-    """Makes the training environment from its lock file: torch first, all other packages without dependencies.
-
-    Args:
-        environment: folder to make.
-        stack: selects the lock file.
-        torch_index: package index to take torch from instead of pip's own (CPU builds are smaller).
-
-    Raises:
-        SetupError: as ``_make``.
-    """
-    lock = REQUIREMENTS / f"train-{stack}.txt"
-    steps = (*_locked(lock, torch_index), _install_solver, _check_imports)
-    _make(environment, f"training stack ({stack})", (lock,), *steps)
-
-
-def make_peers_environment(environment: Path, torch_index: str | None = None) -> None:
-    """Makes the environment of the peers in ``python -m benchmarks.worlds``: the tool and torch, as locked.
-
-    Arguments and errors are those of ``make_training_environment``.
-    """
-    lock = REQUIREMENTS / "search-peers.txt"
-    steps = (*_locked(lock, torch_index), _CHECKOUT)
-    _make(environment, "the peers of the search", (lock, ROOT / "pyproject.toml"), *steps)
-
-
-BELOW = {"verl": (3, 13)}
-"""Framework -> first Python version without a release (by its metadata)."""
-
-
-def make_framework_environment(environment: Path, name: str, imports: str, torch_index: str | None = None) -> None:
-    """Makes the environment of a framework that cannot share the training environment, from its lock file.
-
-    Args:
-        environment: folder to make.
-        name: name of the lock file ``requirements/<name>.txt``.
-        imports: modules that must be importable afterwards, separated by commas.
-        torch_index: package index to take torch from instead of pip's own (CPU builds are smaller).
-
-    Raises:
-        SetupError: the framework has no release for this Python, an environment cannot be made here, or a package
-            cannot be installed or imported.
-    """
-    below = BELOW.get(name)
-    if below is not None and sys.version_info[:2] >= below:
-        here, first = (".".join(map(str, version)) for version in (sys.version_info[:2], below))
-        raise SetupError(f"{name} takes Python below {first}, not {here}; name one with BOOTSTRAP=/path/to/python")
-    lock = REQUIREMENTS / f"{name}.txt"
-    steps = list(_locked(lock, torch_index))
+    if kind.hashed:
+        _pip(python, "--quiet", "--require-hashes", "-r", str(lock))
+    else:
+        pin = pin_of(lock, "torch")
+        # with its dependencies, but alone from an index
+        _pip(python, *(("--no-deps", "--index-url", torch_index) if torch_index else ("--constraint", str(lock))), pin)
+        say(f"torch is there after {elapsed(started)}; now the rest")
+        _pip(python, "--no-deps", "-r", str(lock))
     if "\nreasoning-gym==" in lock.read_text(encoding="utf-8"):
-        steps.append(_install_solver)
-    complaint = f"{name} was installed but cannot be imported"
-    _make(environment, name, (lock,), *steps, lambda python: _import(python, imports, complaint))
+        _install_solver(python)
+    if kind.checkout:
+        _pip(python, "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    if kind.imports:
+        _import(python, kind.imports, f"{kind.name} was installed but cannot be imported")
+    (environment / STAMP).write_text(digest, encoding="ascii")
+    say(f"{kind.name}: ready after {elapsed(started)}")
 
 
 def pin_of(lock: Path, package: str) -> str:
@@ -322,24 +285,7 @@ def _works(python: Path) -> bool:
 
 
 def _pip(python: Path, *arguments: str) -> None:
-    run([str(python), *PIP, *arguments], f"pip could not finish: {' '.join(arguments)}")
-
-
-def _installing(*arguments: str) -> Step:
-    return lambda python: _pip(python, "install", *arguments)
-
-
-_CHECKOUT = _installing("--quiet", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-
-
-def _locked(lock: Path, index: str | None) -> tuple[Step, ...]:
-    """Returns the steps that install torch, then all other packages of ``lock``; torch comes with its dependencies, but
-    alone from an ``index``.
-    """
-    began, pin = time.monotonic(), pin_of(lock, "torch")
-    torch = ("--no-deps", "--index-url", index, pin) if index else ("--constraint", str(lock), pin)
-    said: Step = lambda _: say(f"torch is there after {elapsed(began)}; now the rest")  # noqa: E731
-    return _installing(*torch), said, _installing("--no-deps", "-r", str(lock))
+    run([str(python), *PIP, "install", *arguments], f"pip could not finish: install {' '.join(arguments)}")
 
 
 def _install_solver(python: Path) -> None:
@@ -353,15 +299,9 @@ def _install_solver(python: Path) -> None:
     shutil.copyfile(Path(__file__).with_name("pycosat_missing.py"), Path(answer.stdout.strip()) / "pycosat.py")
 
 
-def _check_imports(python: Path) -> None:
-    names = "torch, transformers, trl, peft, datasets, reasoning_gym, deepspeed, vllm"
-    complaint = "the training stack was installed but cannot be imported"
-    _import(python, names, complaint, "print(torch.__version__, trl.__version__)")
-
-
-def _import(python: Path, names: str, complaint: str, then: str = "pass") -> None:
-    """Imports the modules ``names`` (separated by commas) without their warnings, and runs ``then``.
+def _import(python: Path, names: str, complaint: str) -> None:
+    """Imports the modules ``names`` (separated by commas; code may follow) without their warnings.
 
     Raises SetupError with ``complaint``; the error itself is on the screen.
     """
-    run([str(python), "-c", f"{QUIETLY}; import {names}; {then}"], complaint, quiet_environment())
+    run([str(python), "-c", f"{QUIETLY}; import {names}"], complaint, quiet_environment())

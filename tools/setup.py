@@ -16,14 +16,6 @@ from tools.environments import SetupError, say
 
 MEMORY_NEEDED = 4 << 30
 """Bytes: a trial of the bundled model at the smallest size takes 2 to 3 GiB, the tuner half of one."""
-# What a trial imports, not what stands in front of it: trl and verl import their parts only when they are used.
-_OPEN_R1 = (
-    "trl.trainer.grpo_trainer, peft, math_verify, latex2sympy2_extended, async_lru, aiofiles, aiohttp, dotenv, pandas"
-)
-_VERL = (
-    "hydra, verl.trainer.ppo.metric_utils, verl.trainer.ppo.reward, verl.utils.config, verl.utils.tracking, "
-    "verl.utils.dataset.rl_dataset, verl.workers.config"
-)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,20 +39,12 @@ def set_up(options: argparse.Namespace) -> None:
     if options.model is not None and not options.tool_only:
         _check_memory(hardware.usable_memory())
     stack = _stack(options.cpu) if wants_stack else None
-    environments.make_tool_environment(options.tool.absolute())
-    if options.ray is not None:
-        environments.make_tool_environment(options.ray.absolute(), "ray.txt")
-    if options.peers is not None:
-        environments.make_peers_environment(options.peers.absolute(), options.torch_index)
-    for folder, name, imports in (
-        (options.open_r1, "open-r1", _OPEN_R1),
-        (options.swift, "ms-swift", "torch, swift.pipelines, swift.rlhf_trainers.grpo_trainer, reasoning_gym"),
-        (options.verl, "verl", _VERL),
-    ):
-        if folder is not None:
-            environments.make_framework_environment(folder.absolute(), name, imports, options.torch_index)
+    environments.make(options.tool.absolute(), environments.TOOL)
+    for name, kind in environments.OTHERS.items():
+        if (folder := getattr(options, name.replace("-", "_"))) is not None:
+            environments.make(folder.absolute(), kind, options.torch_index)
     if stack is not None:
-        environments.make_training_environment(options.training.absolute(), stack, options.torch_index)
+        environments.make(options.training.absolute(), environments.TRAINING[stack], options.torch_index)
     if options.model is not None and not options.tool_only:
         python = python or environments.python_of(options.training.absolute())
         bundled_model.provide(python, options.model.absolute())
@@ -88,22 +72,17 @@ def _chosen_python(python: str | None) -> Path | None:
 def _stack(cpu: bool) -> environments.Stack:
     if cpu:
         return environments.Stack.CPU
-    choice = environments.choose(environments.read_driver())
-    if choice.stack is None:
-        raise SetupError(choice.sentence)
-    say(choice.sentence)
-    return choice.stack
+    stack, reason = environments.choose(environments.read_driver())
+    say(reason)
+    return stack
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.setup", description="Make what a checkout needs to run.")
     parser.add_argument("--tool", type=Path, default=Path(".venv"), help="environment of the tool")
     parser.add_argument("--training", type=Path, default=Path(".venv-train"), help="environment of the training stack")
-    parser.add_argument("--peers", type=Path, help="environment of the search's peers; left out, none is made")
-    parser.add_argument("--ray", type=Path, help="environment of the tool with Ray; left out, none is made")
-    parser.add_argument("--open-r1", type=Path, help="environment of Open-R1's versions; left out, none is made")
-    parser.add_argument("--swift", type=Path, help="environment of ms-swift; left out, none is made")
-    parser.add_argument("--verl", type=Path, help="environment of verl's configuration; left out, none is made")
+    for name, kind in environments.OTHERS.items():
+        parser.add_argument(f"--{name}", type=Path, help=f"environment of {kind.name}; left out, none is made")
     parser.add_argument("--python", help="your own training environment; none is made then")
     parser.add_argument("--model", type=Path, help="folder for the bundled model; left out, none is made")
     parser.add_argument("--cpu", action="store_true", help="the CPU stack even where there is a GPU")

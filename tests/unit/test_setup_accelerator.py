@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tools import environments, setup
-from tools.environments import Driver, Stack, choose
+from tools.environments import Driver, SetupError, Stack, choose
 
 
 def smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -25,24 +23,26 @@ def smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 
 @given(st.integers(1, 2000), st.integers(0, 300), st.integers(1, 8))
 def test_branch_decides_and_a_refusal_says_what_to_do(branch: int, minor: int, gpus: int) -> None:
-    choice = choose(Driver(f"{branch}.{minor}.05", ("NVIDIA L20",) * gpus))
+    driver = Driver(f"{branch}.{minor}.05", ("NVIDIA L20",) * gpus)
     if branch >= 580:
-        assert choice.stack is Stack.GPU
+        stack, sentence = choose(driver)
+        assert stack is Stack.GPU
     else:
-        assert choice.stack is None
-        assert all(
-            way in choice.sentence for way in ("Update the driver", "PYTHON=", "CPU=1", "Nothing was downloaded")
-        )
-    assert f"{gpus} x NVIDIA L20" in choice.sentence
+        with pytest.raises(SetupError) as refusal:
+            choose(driver)
+        sentence = str(refusal.value)
+        assert all(way in sentence for way in ("Update the driver", "PYTHON=", "CPU=1", "Nothing was downloaded"))
+    assert f"{gpus} x NVIDIA L20" in sentence
 
 
 @pytest.mark.parametrize("driver", [None, Driver("590.1", ())])
 def test_no_gpu_means_cpu(driver: Driver | None) -> None:
-    assert choose(driver).stack is Stack.CPU
+    assert choose(driver)[0] is Stack.CPU
 
 
 def test_driver_without_a_version_is_not_guessed_at() -> None:
-    assert choose(Driver("[N/A]", ("NVIDIA L20",))).stack is None
+    with pytest.raises(SetupError, match="which is none"):
+        choose(Driver("[N/A]", ("NVIDIA L20",)))
 
 
 def test_nvidia_smi_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,66 +56,11 @@ def test_nvidia_smi_that_fails_means_no_gpu(tmp_path: Path, monkeypatch: pytest.
     assert environments.read_driver() is None
 
 
-class FakeNvml:
-    """NVML's C interface over ctypes buffers."""
-
-    def __init__(self, init: int = 0, version: int = 0, name: int = 0) -> None:
-        self.init, self.version, self.name, self.shut = init, version, name, False
-
-    def nvmlInit_v2(self) -> int:  # noqa: N802
-        return self.init
-
-    def nvmlShutdown(self) -> int:  # noqa: N802
-        self.shut = True
-        return 0
-
-    def nvmlDeviceGetCount_v2(self, count: Any) -> int:  # noqa: N802
-        count._obj.value = 2
-        return 0
-
-    def nvmlSystemGetDriverVersion(self, buffer: Any, _: ctypes.c_uint) -> int:  # noqa: N802
-        buffer.value = b"581.10"
-        return self.version
-
-    def nvmlDeviceGetHandleByIndex_v2(self, _index: ctypes.c_uint, _handle: Any) -> int:  # noqa: N802
-        return 0
-
-    def nvmlDeviceGetName(self, _handle: Any, buffer: Any, _: ctypes.c_uint) -> int:  # noqa: N802
-        buffer.value = b"NVIDIA B200"
-        return self.name
-
-
-def ask(nvml: FakeNvml) -> Driver | None:
-    return environments._ask_nvml(lambda: nvml)  # type: ignore[arg-type, return-value]
-
-
-def test_nvml_is_asked_where_there_is_no_nvidia_smi() -> None:
-    assert ask(FakeNvml()) == Driver("581.10", ("NVIDIA B200", "NVIDIA B200"))
-
-
-def test_nvml_that_cannot_name_a_gpu_still_counts_it() -> None:
-    assert ask(FakeNvml(name=3)) == Driver("581.10", ("GPU", "GPU"))
-
-
-def test_nvml_without_a_driver_or_library_means_no_gpu() -> None:
-    def missing() -> ctypes.CDLL:
-        raise OSError("libnvidia-ml.so.1: cannot open shared object file")
-
-    assert environments._ask_nvml(missing) is None
-    assert ask(FakeNvml(init=9)) is None
-    broken = FakeNvml(version=9)
-    assert ask(broken) is None
-    assert broken.shut
-
-
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a set-up made, in order; nothing is really made."""
     done: list[str] = []
-    monkeypatch.setattr(environments, "make_tool_environment", lambda path: done.append("tool"))
-    monkeypatch.setattr(
-        environments, "make_training_environment", lambda path, stack, index: done.append(f"{stack} {index}")
-    )
+    monkeypatch.setattr(environments, "make", lambda path, kind, index=None: done.append(f"{kind.lock} {index}"))
     monkeypatch.setattr("tools.bundled_model.provide", lambda python, target: done.append(f"model by {python}"))
     return done
 
@@ -137,13 +82,25 @@ def test_old_driver_does_not_matter_to_the_ways_out(
     assert setup.main(["--cpu"]) == 0
     assert setup.main(["--tool-only"]) == 0
     assert setup.main(["--python", str(tmp_path / "python"), "--model", "m"]) == 0
-    assert made == ["tool", "cpu None", "tool", "tool", f"model by {tmp_path}/python"]
+    assert made == ["dev.txt None", "train-cpu.txt None", "dev.txt None", "dev.txt None", f"model by {tmp_path}/python"]
 
 
 def test_new_driver_gets_the_gpu_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: list[str]) -> None:
     smi(tmp_path, monkeypatch, "echo '580.65.06, NVIDIA H200'")
     assert setup.main(["--torch-index", "somewhere"]) == 0
-    assert made == ["tool", "gpu somewhere"]
+    assert made == ["dev.txt None", "train-gpu.txt somewhere"]
+
+
+def test_nvidia_smi_beside_the_path_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi(tmp_path, monkeypatch, "echo '580.65.06, NVIDIA H200'")
+    monkeypatch.setenv("PATH", "/no/such/folder")
+    monkeypatch.setattr(environments, "SMI_FOLDERS", (str(tmp_path),))
+    assert environments.read_driver() == Driver("580.65.06", ("NVIDIA H200",))
+
+
+def test_folders_of_other_environments_are_options(tmp_path: Path, made: list[str]) -> None:
+    assert setup.main(["--tool-only", "--ray", "r", "--open-r1", "o", "--torch-index", "somewhere"]) == 0
+    assert made == ["dev.txt None", "ray.txt somewhere", "open-r1.txt somewhere"]
 
 
 def test_interpreter_that_is_none_is_refused(made: list[str], capsys: pytest.CaptureFixture[str]) -> None:

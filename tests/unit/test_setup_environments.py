@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tools import bundled_model, environments
-from tools.environments import SetupError, Stack, elapsed, run
+from tools.environments import SetupError, elapsed, run
+
+CPU = environments.Kind("training stack", "train-cpu.txt")
 
 
 @pytest.fixture
@@ -27,7 +29,6 @@ def pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, ...]
     monkeypatch.setattr(environments, "REQUIREMENTS", tmp_path / "requirements")
     monkeypatch.setattr(environments, "_pip", lambda python, *arguments: calls.append(arguments))
     monkeypatch.setattr(environments, "_install_solver", lambda python: None)
-    monkeypatch.setattr(environments, "_check_imports", lambda python: None)
     return calls
 
 
@@ -40,24 +41,24 @@ def test_torch_first_and_the_rest_without_dependencies(tmp_path: Path, pip: list
     environment = tmp_path / "env"
     fake_venv(environment)
     lock = str(tmp_path / "requirements" / "train-cpu.txt")
-    environments.make_training_environment(environment, Stack.CPU)
-    assert pip == [("install", "--constraint", lock, "torch==2.13.0"), ("install", "--no-deps", "-r", lock)]
+    environments.make(environment, CPU)
+    assert pip == [("--constraint", lock, "torch==2.13.0"), ("--no-deps", "-r", lock)]
 
 
 def test_named_index_gives_torch_only(tmp_path: Path, pip: list[tuple[str, ...]]) -> None:
     fake_venv(tmp_path / "env")
-    environments.make_training_environment(tmp_path / "env", Stack.CPU, "an-index")
-    assert pip[0] == ("install", "--no-deps", "--index-url", "an-index", "torch==2.13.0")
+    environments.make(tmp_path / "env", CPU, "an-index")
+    assert pip[0] == ("--no-deps", "--index-url", "an-index", "torch==2.13.0")
     assert "--index-url" not in pip[1]
 
 
 def test_made_once_and_again_when_the_lock_changes(tmp_path: Path, pip: list[tuple[str, ...]]) -> None:
     fake_venv(tmp_path / "env")
     for _ in range(3):
-        environments.make_training_environment(tmp_path / "env", Stack.CPU)
+        environments.make(tmp_path / "env", CPU)
     assert len(pip) == 2
     (tmp_path / "requirements" / "train-cpu.txt").write_text("torch==2.13.1\n")
-    environments.make_training_environment(tmp_path / "env", Stack.CPU)
+    environments.make(tmp_path / "env", CPU)
     assert len(pip) == 4
 
 
@@ -70,9 +71,9 @@ def test_a_framework_has_an_environment_of_its_own_lock(
     lock = tmp_path / "requirements" / "open-r1.txt"
     lock.write_text("torch==2.13.0\ntrl==0.18.0\n")
     for _ in range(2):
-        environments.make_framework_environment(tmp_path / "env", "open-r1", "trl, math_verify")
-    assert pip == [("install", "--constraint", str(lock), "torch==2.13.0"), ("install", "--no-deps", "-r", str(lock))]
-    assert ["import trl, math_verify;" in command[-1] for command in ran] == [True]
+        environments.make(tmp_path / "env", environments.Kind("open-r1", "open-r1.txt", "trl, math_verify"))
+    assert pip == [("--constraint", str(lock), "torch==2.13.0"), ("--no-deps", "-r", str(lock))]
+    assert ["import trl, math_verify" in command[-1] for command in ran] == [True]
 
 
 NOISY = """
@@ -93,7 +94,7 @@ def test_what_the_stack_warns_of_is_not_shown_and_what_fails_is(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     for name in ("PYTHONWARNINGS", "VLLM_LOGGING_LEVEL"):
         monkeypatch.delenv(name, raising=False)
-    environments._import(Path(sys.executable), "noisy", "it cannot be imported", "print('2.13.0')")
+    environments._import(Path(sys.executable), "noisy; print('2.13.0')", "it cannot be imported")
     assert capfd.readouterr() == ("2.13.0\n", "")
     with pytest.raises(SetupError, match="it cannot be imported"):
         environments._import(Path(sys.executable), "broken", "it cannot be imported")
@@ -108,26 +109,26 @@ def test_interrupted_making_is_finished_next_time(
 ) -> None:
     fake_venv(tmp_path / "env")
 
-    def fail(python: Path) -> None:
+    def fail(*_: object) -> None:
         raise SetupError("the training stack was installed but cannot be imported")
 
     with monkeypatch.context() as patch:
-        patch.setattr(environments, "_check_imports", fail)
+        patch.setattr(environments, "_import", fail)
         with pytest.raises(SetupError):
-            environments.make_training_environment(tmp_path / "env", Stack.CPU)
-    environments.make_training_environment(tmp_path / "env", Stack.CPU)
+            environments.make(tmp_path / "env", environments.TRAINING[environments.Stack.CPU])
+    environments.make(tmp_path / "env", CPU)
     assert len(pip) == 4
 
 
 def test_tool_is_installed_with_hashes_and_follows_its_own_files(tmp_path: Path, pip: list[tuple[str, ...]]) -> None:
     fake_venv(tmp_path / "env")
-    environments.make_tool_environment(tmp_path / "env")
-    environments.make_tool_environment(tmp_path / "env")
+    environments.make(tmp_path / "env", environments.TOOL)
+    environments.make(tmp_path / "env", environments.TOOL)
     assert "--require-hashes" in pip[0]
     assert "--editable" in pip[1]
     assert len(pip) == 2
     (tmp_path / "pyproject.toml").write_text("[project]\nname='x'\n")
-    environments.make_tool_environment(tmp_path / "env")
+    environments.make(tmp_path / "env", environments.TOOL)
     assert len(pip) == 4
 
 
@@ -135,9 +136,9 @@ def test_peers_have_an_environment_of_their_own_with_the_tool_in_it(tmp_path: Pa
     fake_venv(tmp_path / "env")
     lock = str(tmp_path / "requirements" / "search-peers.txt")
     for _ in range(2):
-        environments.make_peers_environment(tmp_path / "env", "an-index")
-    assert pip[0] == ("install", "--no-deps", "--index-url", "an-index", "torch==2.13.0")
-    assert pip[1] == ("install", "--no-deps", "-r", lock)
+        environments.make(tmp_path / "env", environments.OTHERS["peers"], "an-index")
+    assert pip[0] == ("--no-deps", "--index-url", "an-index", "torch==2.13.0")
+    assert pip[1] == ("--no-deps", "-r", lock)
     assert "--editable" in pip[2]
     assert len(pip) == 3
 
@@ -145,16 +146,15 @@ def test_peers_have_an_environment_of_their_own_with_the_tool_in_it(tmp_path: Pa
 def test_a_framework_that_cannot_be_imported_is_told_by_its_name(tmp_path: Path, pip: list[tuple[str, ...]]) -> None:
     fake_venv(tmp_path / "env")
     with pytest.raises(SetupError, match="ms-swift was installed but cannot be imported"):
-        environments.make_framework_environment(tmp_path / "env", "ms-swift", "no_such_module")
+        environments.make(tmp_path / "env", environments.Kind("ms-swift", "ms-swift.txt", "no_such_module"))
     assert len(pip) == 2
 
 
 def test_a_python_the_framework_has_no_release_for_costs_no_download(
     tmp_path: Path, pip: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environments, "BELOW", {"verl": (3, 11)})
     with pytest.raises(SetupError, match=r"^verl takes Python below 3\.11, not 3\.\d+; name one with BOOTSTRAP="):
-        environments.make_framework_environment(tmp_path / "env", "verl", "verl")
+        environments.make(tmp_path / "env", environments.Kind("verl", "verl.txt", below=(3, 11)))
     assert pip == []
     assert not (tmp_path / "env").exists()
 
@@ -174,7 +174,7 @@ def test_broken_environment_is_made_anew(tmp_path: Path, pip: list[tuple[str, ..
     python.parent.mkdir(parents=True)
     python.symlink_to("/no/such/python")
     (tmp_path / "env" / "leftover").write_text("")
-    environments.make_training_environment(tmp_path / "env", Stack.CPU)
+    environments.make(tmp_path / "env", CPU)
     assert subprocess.run([str(python), "-c", "import pip"], check=False).returncode == 0
     assert not (tmp_path / "env" / "leftover").exists()
 
