@@ -10,7 +10,7 @@ import ast
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.domain import Configuration, Phase, Study, Trial
 from autotune.domain.measures import phase_seconds
@@ -55,59 +55,62 @@ class CycleShape:
 
 
 @dataclass(frozen=True)
+class ObservedCycle:
+    """One measured whole cycle."""
+
+    seconds: float
+    tokens: float
+    """Completion tokens, each counted once."""
+    length: float
+    """Mean completion length."""
+    longest: float
+    taken: float | None = None
+    """Share of the machine's CPU that other processes took during the cycle; ``None`` if not known."""
+
+    @property
+    def disturbed(self) -> bool:
+        return is_disturbed(self.taken)
+
+
+@dataclass(frozen=True)
 class ObservedRun:
     """Measured whole cycles of a run, without the warm-up."""
 
-    seconds: tuple[float, ...]
-    """Seconds of each cycle."""
-    tokens: tuple[float, ...]
-    """Completion tokens of each cycle, each counted once."""
-    lengths: tuple[float, ...]
-    """Mean completion length of each cycle."""
-    longests: tuple[float, ...]
-    taken: tuple[float | None, ...]
-    """Share of the machine's CPU that other processes took during each cycle; ``None`` if not known."""
+    cycles: tuple[ObservedCycle, ...]
     prompt: float | None = None
     """Mean prompt length in tokens; ``None`` if TRL did not log its tokens."""
 
     @property
     def mean_length(self) -> float:
-        return statistics.fmean(self.lengths)
+        return statistics.fmean(cycle.length for cycle in self.cycles)
 
     @property
     def longest(self) -> float:
-        return statistics.fmean(self.longests)
+        return statistics.fmean(cycle.longest for cycle in self.cycles)
 
     @property
     def disturbed(self) -> int:
         """Number of cycles that other programs disturbed."""
-        return sum(map(is_disturbed, self.taken))
+        return sum(cycle.disturbed for cycle in self.cycles)
 
     @property
     def drowned(self) -> bool:
         """True if most cycles were disturbed."""
-        return 2 * self.disturbed > len(self.seconds)
+        return 2 * self.disturbed > len(self.cycles)
 
     @property
     def counted(self) -> ObservedRun:
         """Run of the undisturbed cycles; of all cycles if most were disturbed."""
-        if self.drowned:
-            return self
-        rows = [row for row in self._cycles() if not is_disturbed(row[-1])]
-        return _run_of(rows, self.prompt)
-
-    def _cycles(self) -> list[tuple[float, float, float, float, float | None]]:
-        return list(zip(self.seconds, self.tokens, self.lengths, self.longests, self.taken, strict=True))
+        return self if self.drowned else replace(self, cycles=tuple(c for c in self.cycles if not c.disturbed))
 
     @property
     def tokens_per_hour(self) -> float:
-        return 3600.0 * sum(self.tokens) / sum(self.seconds)
+        return 3600.0 * sum(cycle.tokens for cycle in self.cycles) / sum(cycle.seconds for cycle in self.cycles)
 
     @property
     def logs(self) -> list[float]:
         """Logarithm of each cycle's tokens/hour."""
-        pairs = zip(self.tokens, self.seconds, strict=True)
-        return [math.log(3600.0 * tokens / seconds) for tokens, seconds in pairs if tokens > 0 and seconds > 0]
+        return [math.log(3600.0 * c.tokens / c.seconds) for c in self.cycles if c.tokens > 0 and c.seconds > 0]
 
 
 def is_disturbed(taken: float | None) -> bool:
@@ -134,35 +137,32 @@ class StatedFigure:
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """Result of comparing observed with stated tokens/hour. Lengths are in tokens."""
+    """Result of comparing observed with stated tokens/hour."""
 
-    observed: float
-    """Observed tokens/hour."""
-    low: float
-    high: float
-    """95 % interval of ``observed``, from the spread of its cycles."""
-    cycles: int
-    updates: int
-    stated: float
+    observed: ObservedRun
+    """The counted cycles."""
+    stated: StatedFigure
     expected: float
     """Stated tokens/hour, converted to the observed lengths."""
-    observed_length: float
-    stated_length: float
-    observed_longest: float
-    stated_longest: float
-    observed_prompt: float | None
-    stated_prompt: float
+    updates: int
     disturbed: int = 0
     """Number of cycles that other programs disturbed."""
     drowned: bool = False
-    """True if most cycles were disturbed; ``cycles`` then includes those."""
+    """True if most cycles were disturbed; ``observed`` then includes those."""
     half_width: float = 0.0
     """Half the 95 % interval of the logarithm of ``ratio``; 0 if it is not known."""
 
     @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the observed tokens/hour, from the spread of its cycles."""
+        logs = self.observed.logs
+        wide = t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+        return self.observed.tokens_per_hour * math.exp(-wide), self.observed.tokens_per_hour * math.exp(wide)
+
+    @property
     def ratio(self) -> float:
         """Observed ÷ expected tokens/hour."""
-        return self.observed / self.expected
+        return self.observed.tokens_per_hour / self.expected
 
     @property
     def agrees(self) -> bool:
@@ -193,7 +193,7 @@ class RunVerdict:
         if not self.undecided:
             return "not within 5 %"
         if self.drowned:
-            return f"not decided: other programs disturbed {self.disturbed} of {self.cycles} cycles"
+            return f"not decided: other programs disturbed {self.disturbed} of {len(self.observed.cycles)} cycles"
         return "not decided: processes of one configuration may differ by as much; more rounds decide it"
 
 
@@ -240,7 +240,7 @@ def shape_of(study: Study, configuration: Configuration) -> CycleShape:
 
 def observe(steps: Sequence[LoggedUpdate], shape: CycleShape, warming: int = 1) -> ObservedRun | None:
     """Returns the whole cycles in the logged updates of a run after the first ``warming``; ``None`` without any."""
-    seconds, tokens, means, longest, taken = [], [], [], [], []
+    found = []
     for first in range(warming * shape.updates, len(steps) - shape.updates + 1, shape.updates):
         cycle = steps[first : first + shape.updates]
         lengths = [step.mean_length for step in cycle if step.mean_length is not None]
@@ -248,16 +248,14 @@ def observe(steps: Sequence[LoggedUpdate], shape: CycleShape, warming: int = 1) 
         if not lengths or not widest:
             continue
         before, after = steps[first - 1], cycle[-1]
-        seconds.append(after.at - before.at)
+        seconds, mean = after.at - before.at, statistics.fmean(lengths)
         others = None if after.others_s is None or before.others_s is None else after.others_s - before.others_s
-        taken.append(None if others is None or seconds[-1] <= 0 else max(0.0, others) / seconds[-1])
-        means.append(statistics.fmean(lengths))
-        tokens.append(shape.rows * means[-1])
-        longest.append(statistics.fmean(widest))
-    if not seconds or sum(seconds) <= 0:
+        taken = None if others is None or seconds <= 0 else max(0.0, others) / seconds
+        found.append(ObservedCycle(seconds, shape.rows * mean, mean, statistics.fmean(widest), taken))
+    if sum(cycle.seconds for cycle in found) <= 0:
         return None
-    prompt = _prompt(steps[(warming - 1) * shape.updates :], shape, sum(tokens), len(seconds))
-    return ObservedRun(tuple(seconds), tuple(tokens), tuple(means), tuple(longest), tuple(taken), prompt)
+    tokens = sum(cycle.tokens for cycle in found)
+    return ObservedRun(tuple(found), _prompt(steps[(warming - 1) * shape.updates :], shape, tokens, len(found)))
 
 
 def _prompt(steps: Sequence[LoggedUpdate], shape: CycleShape, completion_tokens: float, cycles: int) -> float | None:
@@ -270,15 +268,10 @@ def _prompt(steps: Sequence[LoggedUpdate], shape: CycleShape, completion_tokens:
 
 def together(runs: Sequence[ObservedRun]) -> ObservedRun:
     """Combines several runs into one."""
-    prompts = [run.prompt for run in runs for _ in run.seconds]
+    prompts = [run.prompt for run in runs for _ in run.cycles]
     known = [prompt for prompt in prompts if prompt is not None]
-    rows = [row for run in runs for row in run._cycles()]
-    return _run_of(rows, statistics.fmean(known) if len(known) == len(prompts) else None)
-
-
-def _run_of(rows: Sequence[tuple[float, float, float, float, float | None]], prompt: float | None) -> ObservedRun:
-    seconds, tokens, lengths, longests, taken = zip(*rows, strict=True)
-    return ObservedRun(seconds, tokens, lengths, longests, taken, prompt)
+    cycles = tuple(cycle for run in runs for cycle in run.cycles)
+    return ObservedRun(cycles, statistics.fmean(known) if len(known) == len(prompts) else None)
 
 
 def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: CycleShape) -> StatedFigure | None:
@@ -331,30 +324,6 @@ def judge(run: ObservedRun, stated: StatedFigure, shape: CycleShape, half_width:
     prompts = 0.0 if observed.prompt is None else observed.prompt - stated.prompt
     wider = max(0.0, stated.width + observed.longest - stated.longest + prompts) / stated.width
     growth = generate * observed.longest / stated.longest + passes * wider + (1.0 - generate - passes)
-    spread = _spread(observed)
-    return RunVerdict(
-        observed=observed.tokens_per_hour,
-        low=observed.tokens_per_hour * math.exp(-spread),
-        high=observed.tokens_per_hour * math.exp(spread),
-        cycles=len(observed.seconds),
-        updates=len(observed.seconds) * shape.updates,
-        stated=stated.tokens_per_hour,
-        expected=stated.tokens_per_hour * observed.mean_length / stated.mean_length / growth,
-        observed_length=observed.mean_length,
-        stated_length=stated.mean_length,
-        observed_longest=observed.longest,
-        stated_longest=stated.longest,
-        observed_prompt=observed.prompt,
-        stated_prompt=stated.prompt,
-        disturbed=run.disturbed,
-        drowned=run.drowned,
-        half_width=half_width,
-    )
-
-
-def _spread(observed: ObservedRun) -> float:
-    """Returns half the 95 % interval of the log of tokens/hour."""
-    logs = observed.logs
-    if len(logs) < 2:
-        return 0.0
-    return t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    expected = stated.tokens_per_hour * observed.mean_length / stated.mean_length / growth
+    updates = len(observed.cycles) * shape.updates
+    return RunVerdict(observed, stated, expected, updates, run.disturbed, run.drowned, half_width)

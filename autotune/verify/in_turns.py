@@ -140,11 +140,10 @@ def take_turns(sides: Mapping[str, Rehearsal], rounds: int, say: Callable[[str],
             steps += turn
             if not observed.drowned:
                 break
-            say(f"other programs disturbed {observed.disturbed} of its {len(observed.seconds)} cycles")
+            say(f"other programs disturbed {observed.disturbed} of its {len(observed.cycles)} cycles")
     return steps
 
 
 def steps_of(observed: ObservedRun, run: str, number: int, updates: int) -> list[Step]:
     """Returns the ``updates`` of each cycle of a run, each with the cycle's mean."""
-    cycles = zip(observed.seconds, observed.tokens, observed.taken, strict=True)
-    return [Step(run, number, seconds / updates, tokens / updates, taken) for seconds, tokens, taken in cycles]
+    return [Step(run, number, c.seconds / updates, c.tokens / updates, c.taken) for c in observed.cycles]

@@ -190,49 +190,41 @@ def _progress(warming: int = 1) -> Heard:
 
 
 def _verdict_document(study: Study, exported: Exported, verdict: RunVerdict) -> dict[str, Any]:
-    return {
-        "study": plain(study.spec.name),
-        "configuration": plain(exported.row.configuration),
-        "observed_tokens_per_hour": plain(verdict.observed),
-        "observed_tokens_per_hour_low": plain(verdict.low),
-        "observed_tokens_per_hour_high": plain(verdict.high),
-        "stated_tokens_per_hour": plain(verdict.stated),
-        "expected_tokens_per_hour": plain(verdict.expected),
-        "observed_mean_completion_tokens": plain(verdict.observed_length),
-        "stated_mean_completion_tokens": plain(verdict.stated_length),
-        "observed_longest_completion_tokens": plain(verdict.observed_longest),
-        "stated_longest_completion_tokens": plain(verdict.stated_longest),
-        "observed_mean_prompt_tokens": plain(verdict.observed_prompt),
-        "stated_mean_prompt_tokens": plain(verdict.stated_prompt),
-        "ratio": plain(verdict.ratio),
-        "ratio_low": plain(verdict.ratio_low),
-        "ratio_high": plain(verdict.ratio_high),
+    low, high = verdict.interval
+    lengths: dict[str, float | None] = {}
+    for side, figure in (("observed", verdict.observed), ("stated", verdict.stated)):
+        lengths[f"{side}_tokens_per_hour"] = figure.tokens_per_hour
+        lengths[f"{side}_mean_completion_tokens"] = figure.mean_length
+        lengths[f"{side}_longest_completion_tokens"] = figure.longest
+        lengths[f"{side}_mean_prompt_tokens"] = figure.prompt
+    document = {
+        "study": study.spec.name,
+        "configuration": exported.row.configuration,
+        "observed_tokens_per_hour_low": low,
+        "observed_tokens_per_hour_high": high,
+        "expected_tokens_per_hour": verdict.expected,
+        **lengths,
         "within_5_percent": verdict.agrees,
-        "undecided": verdict.undecided,
         "disturbed_cycles": verdict.disturbed,
-        "cycles": verdict.cycles,
-        "updates": verdict.updates,
+        "cycles": len(verdict.observed.cycles),
+        **{name: getattr(verdict, name) for name in ("ratio", "ratio_low", "ratio_high", "undecided", "updates")},
     }
+    return {name: plain(value) for name, value in document.items()}
 
 
 def _sentence(verdict: RunVerdict) -> str:
     return (
-        f"verified: observed {rate(verdict.observed)} tokens/hour where {rate(verdict.expected)} were expected at "
-        f"the lengths observed ({signed_percent(verdict.ratio - 1.0)}, {verdict.answer})"
+        f"verified: observed {rate(verdict.observed.tokens_per_hour)} tokens/hour where {rate(verdict.expected)} were "
+        f"expected at the lengths observed ({signed_percent(verdict.ratio - 1.0)}, {verdict.answer})"
     )
 
 
 def _tell_verdict(verdict: RunVerdict) -> None:
-    interval = f"({rate(verdict.low)} to {rate(verdict.high)}, {verdict.updates} updates)"
-    console.line(f"observed {rate(verdict.observed)} tokens/hour {interval}")
-    console.line(_lengths(verdict.observed_length, verdict.observed_longest, verdict.observed_prompt))
-    console.line(f"stated   {rate(verdict.stated)} tokens/hour")
-    console.line(_lengths(verdict.stated_length, verdict.stated_longest, verdict.stated_prompt))
+    interval = f" ({' to '.join(map(rate, verdict.interval))}, {verdict.updates} updates)"
+    for name, side, more in (("observed", verdict.observed, interval), ("stated  ", verdict.stated, "")):
+        console.line(f"{name} {rate(side.tokens_per_hour)} tokens/hour{more}")
+        prompts = "" if side.prompt is None else f"; prompts {side.prompt:.1f}"
+        console.line(f"         completions of {side.mean_length:.1f} tokens, the longest {side.longest:.1f}{prompts}")
     console.line(f"expected {rate(verdict.expected)} tokens/hour at the lengths observed")
     ratio = f"{verdict.ratio:.3f} (95 % interval {verdict.ratio_low:.3f} to {verdict.ratio_high:.3f})"
     console.line(f"verdict  {verdict.answer}: observed / expected = {ratio}")
-
-
-def _lengths(mean: float, longest: float, prompt: float | None) -> str:
-    prompts = "" if prompt is None else f"; prompts {prompt:.1f}"
-    return f"         completions of {mean:.1f} tokens, the longest {longest:.1f}{prompts}"

@@ -12,6 +12,7 @@ from autotune.domain import Phase
 from autotune.verify.compare_run import (
     CycleShape,
     LoggedUpdate,
+    ObservedCycle,
     ObservedRun,
     StatedFigure,
     judge,
@@ -61,8 +62,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
 
 
 def run_of(seconds: float, tokens: float = 50.0, taken: tuple[float | None, ...] = (None,) * 3) -> ObservedRun:
-    count = len(taken)
-    return ObservedRun((seconds,) * count, (8 * tokens,) * count, (50.0,) * count, (100.0,) * count, taken)
+    return ObservedRun(tuple(ObservedCycle(seconds, 8 * tokens, 50.0, 100.0, share) for share in taken))
 
 
 @pytest.mark.parametrize(
@@ -84,22 +84,23 @@ def test_a_disturbed_machine_decides_nothing_against_an_export(
 
 
 def test_cycles_that_others_disturbed_count_only_where_most_were() -> None:
-    run = ObservedRun(
-        (8.0, 90.0, 9.0), (400.0, 4.0, 450.0), (50.0, 5.0, 56.0), (99.0, 9.0, 97.0), (0.01, 0.3, 0.05), 7.0
-    )
-    assert run.counted == ObservedRun((8.0, 9.0), (400.0, 450.0), (50.0, 56.0), (99.0, 97.0), (0.01, 0.05), 7.0)
+    first = ObservedCycle(8.0, 400.0, 50.0, 99.0, 0.01)
+    disturbed = ObservedCycle(90.0, 4.0, 5.0, 9.0, 0.3)
+    last = ObservedCycle(9.0, 450.0, 56.0, 97.0, 0.05)
+    run = ObservedRun((first, disturbed, last), 7.0)
+    assert run.counted == ObservedRun((first, last), 7.0)
     assert (run.counted.mean_length, run.counted.longest) == (53.0, 98.0)
     verdict = judge(run, STATED, SHAPE)
-    assert (verdict.cycles, verdict.disturbed, verdict.drowned) == (2, 1, False)
-    assert verdict.observed == pytest.approx(3600 * 850 / 17)
-    worse = replace(run, taken=(0.01, 0.3, 0.3))
+    assert (len(verdict.observed.cycles), verdict.disturbed, verdict.drowned) == (2, 1, False)
+    assert verdict.observed.tokens_per_hour == pytest.approx(3600 * 850 / 17)
+    worse = replace(run, cycles=(first, disturbed, replace(last, taken=0.3)))
     assert worse.counted is worse
-    assert judge(worse, STATED, SHAPE).cycles == 3
+    assert judge(worse, STATED, SHAPE).observed == worse
 
 
 def test_the_first_update_never_counts() -> None:
     observed = not_none(observe(steps(500.0, 10.0, 10.0, 20.0), SHAPE))
-    assert observed.seconds == (10.0, 10.0, 20.0)
+    assert [cycle.seconds for cycle in observed.cycles] == [10.0, 10.0, 20.0]
     assert observed.tokens_per_hour == pytest.approx(3600 * 3 * 8 * 50.0 / 40.0)
     assert observe(steps(500.0), SHAPE) is None
     assert observe([], SHAPE) is None
@@ -112,7 +113,10 @@ def test_a_generation_that_serves_several_updates_is_counted_once() -> None:
         step if number % 2 == 0 else replace(step, mean_length=None, longest=None) for number, step in enumerate(lines)
     ]
     observed = not_none(observe(lines, shape))
-    assert observed.seconds == (12.0, 12.0)  # the last update has no partner, the first cycle never counts
+    assert [cycle.seconds for cycle in observed.cycles] == [
+        12.0,
+        12.0,
+    ]  # the last update has no partner, the first cycle never counts
     assert observed.tokens_per_hour == pytest.approx(3600 * 16 * 50.0 / 12.0)
 
 
@@ -146,13 +150,13 @@ def test_equal_lengths_need_no_correction() -> None:
 def test_shorter_completions_under_the_same_longest_give_fewer_tokens_in_the_same_time() -> None:
     observed = not_none(observe(steps(1.0, 8.0, 8.0, mean=25.0), SHAPE))
     verdict = judge(observed, STATED, SHAPE)
-    assert verdict.observed == pytest.approx(90_000.0)
+    assert verdict.observed.tokens_per_hour == pytest.approx(90_000.0)
     assert verdict.ratio == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("prompt", "shift"), [(None, 0.0), (60.0, 0.0), (90.0, 30.0)])
 def test_the_correction_is_the_documented_formula(prompt: float | None, shift: float) -> None:
-    observed = ObservedRun((10.0,), (8 * 30.0,), (30.0,), (60.0,), (None,), prompt)
+    observed = ObservedRun((ObservedCycle(10.0, 8 * 30.0, 30.0, 60.0),), prompt)
     growth = 0.5 * 60 / 100 + 0.4 * (160 - 40 + shift) / 160 + 0.1
     verdict = judge(observed, STATED, SHAPE)
     assert verdict.expected == pytest.approx(180_000.0 * 30 / 50 / growth)
@@ -181,8 +185,8 @@ def test_several_runs_weigh_by_their_cycles_and_the_interval_holds_the_figure() 
     both = together([one, two])
     assert both.mean_length == pytest.approx((50 + 3 * 30) / 4)
     verdict = judge(both, STATED, SHAPE)
-    assert verdict.low < verdict.observed < verdict.high
-    assert verdict.cycles == 4
+    assert verdict.interval[0] < verdict.observed.tokens_per_hour < verdict.interval[1]
+    assert len(verdict.observed.cycles) == 4
 
 
 @pytest.mark.parametrize(
