@@ -143,7 +143,7 @@ PIP = ("-m", "pip", "--disable-pip-version-check")
 
 @dataclass(frozen=True)
 class Kind:
-    """What an environment is made of."""
+    """Recipe of an environment."""
 
     name: str
     """Name in messages."""
@@ -217,7 +217,7 @@ def make(environment: Path, kind: Kind, torch_index: str | None = None) -> None:
 
     Args:
         environment: folder to make.
-        kind: what it is made of.
+        kind: its recipe.
         torch_index: package index to take torch from instead of pip's own (CPU builds are smaller).
 
     Raises:
