@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from autotune.cli import console
-from autotune.cli.commands import compare, export, plan, read, report, retry, serve, space, start, trial, verify
+from autotune.cli.commands import compare, export, plan, read, report, retry, serve, space, start, trial, verify, watch
 from autotune.cli.doctor import command as doctor
 from autotune.cli.failures import exit_code_of
 from autotune.cli.option_groups import PanelCommand
@@ -31,7 +31,7 @@ present configuration, with the longest completions. Begin with `autotune start 
 Results go to stdout, talk to stderr; every reading command has --json.
 Exit codes: 0 done, 1 internal error, 2 refused before anything was done (bad
 usage, a home or database that cannot be used), 3 nothing feasible, 4 budget
-spent before a result, 5 environment, 6 database failed, 75 ended by a
+spent before a result (3 and 4 of watch: act soon, act now), 5 environment, 6 database failed, 75 ended by a
 scheduler's notice (run it again), 130 interrupted.
 """
 
@@ -39,7 +39,7 @@ scheduler's notice (run it again), 130 interrupted.
 GROUPS = {
     "Begin": ("plan", "doctor", "start", "space"),
     "Look": ("status", "best", "trials", "show", "logs", "compare", "note", "report", "serve"),
-    "Use": ("export", "verify", "retry"),
+    "Use": ("export", "verify", "watch", "retry"),
 }
 """The commands, as ``--help`` lists them."""
 
@@ -115,7 +115,16 @@ def build_app() -> typer.Typer:
     app.callback(help=HELP)(_root)
     for command in (
         *(start.start, read.status, read.trials, read.best, trial.show, trial.logs, doctor.doctor, serve.serve),
-        *(compare.compare, trial.note, retry.retry, report.report_command, export.export, verify.verify, plan.plan),
+        *(
+            compare.compare,
+            trial.note,
+            retry.retry,
+            report.report_command,
+            export.export,
+            verify.verify,
+            plan.plan,
+            watch.watch,
+        ),
     ):
         panels = PanelCommand if command is start.start else None
         app.command(command.__name__.removesuffix("_command"), cls=panels)(command)

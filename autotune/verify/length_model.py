@@ -100,8 +100,12 @@ class LengthPrediction:
 
     def seconds(self, cycle: CycleRecord) -> dict[str, float]:
         """Predicts the seconds by phase at the lengths and rows of ``cycle``; the cycle's own times are not used."""
-        work = amounts(work_of(cycle, self.shape), self.weights)
-        return {phase: self.scale * curve.at(work.get(phase, 0.0)) for phase, curve in self.curves.items()}
+        return self.seconds_of(work_of(cycle, self.shape))
+
+    def seconds_of(self, work: CycleWork) -> dict[str, float]:
+        """Predicts the seconds by phase of an amount of work."""
+        each = amounts(work, self.weights)
+        return {phase: self.scale * curve.at(each.get(phase, 0.0)) for phase, curve in self.curves.items()}
 
     @property
     def rests_on(self) -> str:

@@ -1,0 +1,1 @@
+"""Watches a training run by the log that its framework writes."""
