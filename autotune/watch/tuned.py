@@ -75,8 +75,14 @@ class TunedRun:
         return float(replace(self.memory, task=task, seen={}).forecast([configuration]).fits[0])
 
 
-def tuned_run(study: Study, trials: Sequence[Trial], row: RecommendationRow) -> TunedRun | None:
-    """Prepares a study's answers about one of its configurations; ``None`` if that has no measured speed."""
+def tuned_run(
+    study: Study, trials: Sequence[Trial], row: RecommendationRow, limit: float | None = None
+) -> TunedRun | None:
+    """Prepares a study's answers about one of its configurations; ``None`` if that has no measured speed.
+
+    Args:
+        limit: bytes of the memory that the run trains in; by default the study's.
+    """
     spec, task = study.spec, Task.of(study.spec)
     own = _prediction(study, trials, row)
     if own is None:
@@ -90,7 +96,12 @@ def tuned_run(study: Study, trials: Sequence[Trial], row: RecommendationRow) -> 
         other = row_of(spec, trials, configuration)
         if other is not None and (found := _prediction(study, trials, other)) is not None:
             others[configuration] = found
-    return TunedRun(study, row.configuration, own, others, MemoryModel.before(task).fitted(task, trials))
+    memory = MemoryModel.before(task).fitted(task, trials)
+    if limit is not None and spec.resources.gpus:
+        task = replace(task, resources=replace(spec.resources, device_memory=round(limit)))
+    elif limit is not None:
+        task = replace(task, memory_limit=round(limit))
+    return TunedRun(study, row.configuration, own, others, replace(memory, task=task, seen={}))
 
 
 def _prediction(study: Study, trials: Sequence[Trial], row: RecommendationRow) -> LengthPrediction | None:

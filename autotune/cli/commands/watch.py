@@ -82,7 +82,7 @@ def watch(
     limit = None if memory_limit is None else float(parse_size(memory_limit))
     if notify is not None and not notify.startswith(("http://", "https://")):
         raise UsageError(f"--notify {clean(notify)}: expected an address that begins with http:// or https://")
-    tuned = None if study is None else _tuned(study, row, trial, home)
+    tuned = None if study is None else _tuned(study, row, trial, limit, home)
     following = follow or every is not None
     file, first = LogFile(log, run), True
     findings: tuple[Finding, ...] = ()
@@ -103,7 +103,13 @@ def watch(
 
 def _read(file: LogFile, following: bool) -> bool:
     """Reads on; returns True if nothing will follow."""
-    if note := file.poll():
+    try:
+        note = file.poll()
+    except UsageError as error:  # between two files of a rotation, or while a network drive is away
+        if not (following and file.series.steps):
+            raise
+        note = str(error)
+    if note:
         console.say(clean(note))
     if following and not file.series.ended:
         return False
@@ -117,7 +123,7 @@ def _wait(seconds: float, stop: Interrupt) -> None:
         time.sleep(min(left, 0.2))  # a signal does not end a sleep
 
 
-def _tuned(study: str, row: int, trial: int | None, home: Path | None) -> TunedRun:
+def _tuned(study: str, row: int, trial: int | None, limit: float | None, home: Path | None) -> TunedRun:
     from autotune.cli.commands.export import choice_of
     from autotune.recommendation.export import chosen
     from autotune.recommendation.reading import read_study
@@ -125,7 +131,7 @@ def _tuned(study: str, row: int, trial: int | None, home: Path | None) -> TunedR
 
     with reading(home) as (_, store):
         read = read_study(store, find_study(store, study))
-    found = tuned_run(read.study, read.trials, chosen(read, choice_of(row, trial, False)))
+    found = tuned_run(read.study, read.trials, chosen(read, choice_of(row, trial, False)), limit)
     if found is None:
         raise NotFoundError(f"study {clean(read.study.spec.name)} has no measured speed of that configuration")
     return found

@@ -124,19 +124,24 @@ def test_following_prints_what_is_new_until_the_last_step(
 ) -> None:
     lines = growing(1500, longest=lambda i: 1000 + 8.0 * i)
     end = steps_until(78.0, lines) - 10
-    parts = [lines[:60], lines[60 : end // 2], lines[end // 2 : end - 1]]
+    parts: list[list[str]] = [lines[:60], [], lines[60 : end // 2], lines[end // 2 : end - 1]]
     bar = f"99%|##| {end}/{end + 100} [9:00:00<0:10:00, 60s/it]"
     last = [f"step:{end + 100} - response_length/mean:9.0 - timing_s/step:1.0"]
     write(log, [])
 
     def wait(*_: object) -> None:
         assert parts, "it should have ended"
-        write(log, parts.pop(0) if len(parts) > 1 else [bar, *parts.pop(), *last], "a")
+        new = parts.pop(0)
+        if not new:
+            log.rename(log.with_suffix(".1"))
+            return
+        write(log, new if parts else [bar, *new, *last], "a")
 
     monkeypatch.setattr("autotune.cli.commands.watch._wait", wait)
     code, out, err = autotune("watch", str(log), *LIMIT, "--follow")
     said = out.splitlines()
-    assert err.startswith(str(log))
+    assert "cannot be read: No such file" in err
+    assert "was replaced; it is read again" in err
     assert not parts
     assert [line for line in said if "soon: at this growth" in line]
     assert said.count(next(line for line in said if "soon: at this growth" in line)) == 1

@@ -64,6 +64,8 @@ def test_longer_completions_fit_less_and_fewer_rows_fit_longer_ones(trials: list
         *("micro_batch_size 4", "micro_batch_size 2", "micro_batch_size 1")
     ]
     assert "gradient_accumulation_steps 2 fits up to 512" in tuned.setting_for(512)
+    row = not_none(row_of(STUDY.spec, trials, WIDE))
+    assert not_none(tuned_run(STUDY, trials, row, 8.0 * f.GIB)).fits(512) > 0.9, "with more memory"
     assert tuned.setting_for(40_000) == "no smaller micro-batch is sure to fit"
 
 
