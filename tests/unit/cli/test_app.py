@@ -23,7 +23,7 @@ from tests.unit.cli.conftest import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = ("start", "status", "trials", "best", "export", "verify", "show", "logs", "serve", "doctor", "space")
-COMMANDS += ("compare", "note", "retry", "report", "plan")
+COMMANDS += ("compare", "note", "retry", "report", "plan", "watch")
 
 
 def raising(error: Any) -> Any:
