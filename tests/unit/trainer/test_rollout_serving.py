@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.child.frameworks.hf_trainer import weight_group
+from trainer.child.frameworks.hf_trainer.around import around
 from trainer.child.frameworks.ms_swift import serving as swift
 from trainer.child.frameworks.open_r1 import serving as openr1
 from trainer.frameworks.common import serving as parent
@@ -43,7 +44,7 @@ class Sampling:
 @given(st.lists(st.tuples(TEXT, st.integers(1, 64)), min_size=1, max_size=6))
 def test_a_marked_prompt_is_generated_from_as_it_was(rows: list[tuple[str, int]]) -> None:
     asked: list[Any] = []
-    generate = openr1.with_lengths(lambda _, prompts, params: asked.append((prompts, params)))
+    generate = around(openr1.with_lengths, lambda _, prompts, params: asked.append((prompts, params)))
     own = Sampling()
     generate(None, [openr1.mark(prompt, length) for prompt, length in rows], own)
     ((prompts, params),) = asked
@@ -56,7 +57,7 @@ def test_a_marked_prompt_is_generated_from_as_it_was(rows: list[tuple[str, int]]
 
 def test_prompts_without_a_mark_go_through_with_the_users_own_limit() -> None:
     asked: list[Any] = []
-    generate = openr1.with_lengths(lambda _, prompts, sampling_params: asked.append((prompts, sampling_params)))
+    generate = around(openr1.with_lengths, lambda _, prompts, sampling_params: asked.append((prompts, sampling_params)))
     own = Sampling()
     generate(None, prompts=["7 + 8", {"prompt_token_ids": [1]}], sampling_params=own)
     assert asked == [(["7 + 8", {"prompt_token_ids": [1]}], own)]
@@ -83,9 +84,9 @@ class Engine:
 
 
 class Served(Engine):
-    infer = swift.with_lengths(Engine.infer)
+    infer = around(swift.with_lengths, Engine.infer)
     infer_async = swift.with_length(Engine.infer_async)
-    _add_request = swift.adding(Engine._add_request)
+    _add_request = around(swift.adding, Engine._add_request)
 
 
 ROWS = st.lists(st.tuples(st.integers(1, 50), st.one_of(st.none(), st.integers(1, 8))), min_size=1, max_size=6)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 from transformers import TrainerCallback
 
-from ...contract import CycleKind, CycleRecord, Phase, ProcessUse
+from ...contract import CycleRecord, Phase
 from ...failures import MeterError, NotFiniteError
 from ...guard import GuardReading
 from ...meter import Meter
+from .around import replace
 from .clipping import wrap_clipping
 from .rollout import CycleTally, MeteredRollout
 from .together import Together, install_waits
@@ -77,55 +78,31 @@ def split_by_gradient(compute: Any, meter: Meter) -> Any:
     return by_gradient
 
 
-def install_update(trainer: Any, meter: Meter, rollout: MeteredRollout, log: TrainerLog, module: Any) -> None:
+def install_update(trainer: Any, meter: Meter, rollout: MeteredRollout, reports: TrainerLog, module: Any) -> None:
     """Wraps the methods of an update, the waits between ranks, and the trainer's reports of a step."""
+
+    def compute_loss(compute: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        rollout.count_inputs(inputs)
+        return compute(model, inputs, *args, **kwargs)
+
+    def training_step(step: Any, *args: Any, **kwargs: Any) -> Any:
+        reports.losses.append(step(*args, **kwargs))
+        return reports.losses[-1]
+
+    def log(write: Any, logs: Any, *args: Any, **kwargs: Any) -> Any:
+        result = write(logs, *args, **kwargs)
+        reports.logs.append(dict(logs))  # the trainer adds its metrics to them
+        return result
+
     accelerator = trainer.accelerator
-    trainer.compute_loss = counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
+    trainer.compute_loss = meter.wrap(trainer.compute_loss, Phase.UPDATE)
     accelerator.backward = meter.wrap(accelerator.backward, Phase.UPDATE)
     wrap_clipping(trainer, meter)
     trainer.add_callback(OptimizerPhase(meter))
     if accelerator.num_processes > 1:
         install_waits(module, accelerator, meter)
-    trainer.training_step = keeping(trainer.training_step, lambda loss, *_, **__: log.losses.append(loss))
-    trainer.log = keeping(trainer.log, lambda _, logs, *__, **___: log.logs.append(dict(logs)))
-
-
-def counting(compute_loss: Any, rollout: MeteredRollout) -> Any:
-    """Wraps ``compute_loss`` so that ``rollout`` counts its inputs."""
-
-    @functools.wraps(compute_loss)
-    def counted(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        rollout.count_inputs(inputs)
-        return compute_loss(model, inputs, *args, **kwargs)
-
-    return counted
-
-
-def keeping(call: Any, keep: Any) -> Any:
-    """Wraps ``call`` so that ``keep`` receives its result and its arguments."""
-
-    @functools.wraps(call)
-    def keeping_call(*args: Any, **kwargs: Any) -> Any:
-        result = call(*args, **kwargs)
-        keep(result, *args, **kwargs)
-        return result
-
-    return keeping_call
-
-
-@dataclass(frozen=True)
-class Clocked:
-    """Times of one cycle."""
-
-    index: int
-    kind: CycleKind
-    started: float
-    seconds: float
-    phases: Dict[str, float]
-    peaks: Any
-    retries: Optional[Mapping[str, int]] = None
-    """Retries of the CUDA allocator, by phase."""
-    process: Optional[ProcessUse] = None
+    for replacement in (compute_loss, training_step, log):
+        replace(trainer, replacement.__name__, replacement)
 
 
 def over_ranks(tally: CycleTally, together: Together) -> CycleTally:
@@ -142,45 +119,27 @@ def over_ranks(tally: CycleTally, together: Together) -> CycleTally:
     return whole
 
 
-def make_record(
-    clock: Clocked,
-    tally: CycleTally,
-    log: TrainerLog,
-    verdict: GuardReading,
-    judged: Tuple[bool, bool],
-    args: Any,
-    rank: int,
-) -> CycleRecord:
-    """Builds the record of a finished cycle."""
+def make_record(tally: CycleTally, log: TrainerLog, verdict: GuardReading, args: Any, **known: Any) -> CycleRecord:
+    """Builds the record of a finished cycle; ``known`` are the fields that the loop knows."""
     rows = len(tally.lengths)
     groups = rows // int(args.num_generations)
     zero_share = log.mean("frac_reward_zero_std")
     return CycleRecord(
-        index=clock.index,
-        cycle_kind=clock.kind,
-        seconds=clock.seconds,
-        phases=clock.phases,
         completion_tokens=sum(tally.lengths),
         prompt_tokens=tally.prompt_tokens,
         rows=rows,
         updates=len(log.losses) // int(args.gradient_accumulation_steps),
         computed_tokens=tally.computed_tokens,
         lengths=tuple(tally.lengths),
-        peaks=clock.peaks,
         cpu_seconds=verdict.cpu_seconds,
         drift=verdict.drift,
         outside_cpu=verdict.outside_cpu,
         reference_seconds=verdict.reference,
-        accepted=judged[0],
-        noisy=judged[1],
         clipped_share=tally.clipped / rows if rows else None,
         groups=groups,
         zero_std_groups=round(zero_share * groups) if zero_share is not None else 0,
         reward_mean=log.mean("reward"),
         loss=log.mean("loss"),
         grad_norm=log.mean("grad_norm"),
-        alloc_retries=None if clock.retries is None else sum(clock.retries.values()),
-        process=clock.process,
-        rank=rank,
-        started=clock.started,
+        **known,
     )

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import sys
 import time
-from dataclasses import replace
-from typing import Any, Callable, ClassVar, Dict, List, Optional, Protocol, Sequence, Tuple, Type
+from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, Type
 
 import torch
 
-from ...contract import CycleKind, CycleRecord, Peaks, StartupPart, StartupRecord, TrialSpec, WorstCaseRecord
+from ...contract import (
+    CycleKind,
+    CycleRecord,
+    Peaks,
+    Phase,
+    StartupPart,
+    StartupRecord,
+    TrialSpec,
+    WorstCaseRecord,
+)
 from ...cycles import CyclePlan, Settling, assign, doubled, resample
 from ...failures import MeterError
 from ...guard import ClockGuard, ReferenceKernel, server_pid
@@ -19,6 +27,7 @@ from ...memory import ThrashWatch, check_limit
 from ...meter import GradientSync
 from ...trial import TrialContext
 from . import cycle
+from .around import replace
 from .compiling import CompileWatch
 from .quality import Quality
 from .rollout import MeteredRollout
@@ -127,18 +136,22 @@ class Loop:
     """Turns the trainer's steps into cycles: opened when it fetches a cycle's first batch, closed when
     the last update's step has been logged, so that nothing a user would wait for is left out.
 
-    A subclass names the methods and the rollout of one framework, and wraps the methods that make up phases.
+    A subclass names the methods and the rollout of one framework.
     """
 
     METHODS: ClassVar[Tuple[str, ...]]
-    """Methods that a subclass and its rollout wrap, besides ``cycle.METHODS``."""
+    """Methods that a subclass and its rollout wrap, besides ``cycle.METHODS``, ``PHASES`` and ``LOGPS``."""
+    PHASES: ClassVar[Mapping[str, Phase]]
+    """Method of the trainer -> its phase."""
+    LOGPS: ClassVar[str] = "_get_per_token_logps_and_entropies"
+    """Method of the trainer that computes log-probs."""
     ROLLOUT: ClassVar[Type[MeteredRollout]]
     MODULE: ClassVar[str] = "trl.trainer.grpo_trainer"
     """Module of the trainer's class."""
 
     def __init__(self, trial: TrialContext, trainer: Any, updates: int, watch: Optional[EngineCounters] = None) -> None:
         """Takes the optimizer updates of a cycle, and the watch of the engine if there is one."""
-        cycle.check_methods(trainer, self.METHODS)
+        cycle.check_methods(trainer, (*self.METHODS, *self.PHASES, self.LOGPS))
         self._trial = trial
         self._spec: TrialSpec = trial.spec
         self._trainer = trainer
@@ -179,7 +192,10 @@ class Loop:
 
     def wrap_phases(self) -> None:
         """Wraps the methods that make up phases before the update."""
-        raise NotImplementedError
+        trainer, meter = self._trainer, self._meter
+        for name, phase in self.PHASES.items():
+            setattr(trainer, name, meter.wrap(getattr(trainer, name), phase))
+        setattr(trainer, self.LOGPS, cycle.split_by_gradient(getattr(trainer, self.LOGPS), meter))
 
     def drive(self, train: Callable[[], Any]) -> Any:
         """Installs the meter, runs ``train()``, and checks that the protocol was fulfilled."""
@@ -196,23 +212,20 @@ class Loop:
 
     def install(self) -> None:
         trainer = self._trainer
-        fetch, after_step = trainer.get_batch_samples, trainer._maybe_log_save_evaluate
 
-        @functools.wraps(fetch)
-        def get_batch_samples(*args: Any, **kwargs: Any) -> Any:
+        def get_batch_samples(fetch: Any, *args: Any, **kwargs: Any) -> Any:
             if self._kind is None:
                 self._open()
             return fetch(*args, **kwargs)
 
-        @functools.wraps(after_step)
-        def maybe_log_save_evaluate(*args: Any, **kwargs: Any) -> Any:
+        def maybe_log_save_evaluate(after_step: Any, *args: Any, **kwargs: Any) -> Any:
             result = after_step(*args, **kwargs)
             if self._kind is not None and trainer.state.global_step % self._updates == 0:
                 self._close()
             return result
 
-        trainer.get_batch_samples = get_batch_samples
-        trainer._maybe_log_save_evaluate = maybe_log_save_evaluate
+        replace(trainer, "get_batch_samples", get_batch_samples)
+        replace(trainer, "_maybe_log_save_evaluate", maybe_log_save_evaluate)
         self._trial.note("attention", attention_facts(trainer.model))
         self._prepared = time.perf_counter()
 
@@ -306,20 +319,38 @@ class Loop:
         tally = cycle.over_ranks(self._rollout.tally, self._together)
         retries = self._meter.retries()
         usage = self._meter.usage(self._rollout.take_shapes())
-        usage = None if usage is None else replace(usage, **self._gradients.take())
-        clock = cycle.Clocked(self._index, kind, self._started, seconds, phases, peaks, retries, usage)
-        record = cycle.make_record(clock, tally, self._seen, verdict, judged, self._trainer.args, self._trial.rank)
-        record = self._with_engine(replace(record, logp_mismatch=self._quality.mismatch()))
+        known = {"index": self._index, "rank": self._trial.rank, "started": self._started, **self._engine_use()}
+        record = cycle.make_record(
+            tally,
+            self._seen,
+            verdict,
+            self._trainer.args,
+            cycle_kind=kind,
+            seconds=seconds,
+            phases=phases,
+            peaks=peaks,
+            accepted=judged[0],
+            noisy=judged[1],
+            alloc_retries=None if retries is None else sum(retries.values()),
+            process=None if usage is None else dataclasses.replace(usage, **self._gradients.take()),
+            logp_mismatch=self._quality.mismatch(),
+            **known,
+        )
+        self._pass_on(record, tally, retries)
+
+    def _pass_on(self, record: CycleRecord, tally: cycle.CycleTally, retries: Optional[Mapping[str, int]]) -> None:
+        """Writes the record, checks the cycle, and decides whether the training ends."""
+        kind, peaks, accepted = record.cycle_kind, record.peaks, record.accepted
         records = self._settling.pass_on(record)
         self._tell(records)
         self._quality.check()
         self._thrash.cycle(kind, retries)
         check_limit(peaks, self._spec.memory_limit)
-        if kind is CycleKind.NATURAL and judged[0]:
+        if kind is CycleKind.NATURAL and accepted:
             self._natural += tally.lengths
         if kind is CycleKind.WARMUP and self._plan.next() is not CycleKind.WARMUP:
-            self._worst_case(seconds, tally, peaks)
-        if kind is CycleKind.RECORDED and judged[0] and self._spec.protocol.looks and records[-1:] == [record]:
+            self._worst_case(record.seconds, tally, peaks)
+        if kind is CycleKind.RECORDED and accepted and self._spec.protocol.looks and records[-1:] == [record]:
             self._ask()
         if self._plan.next() is None:
             self._trainer.control.should_training_stop = True
@@ -331,11 +362,11 @@ class Loop:
             self._plan.ended = True
             self._trial.facts["ended_after"] = self._plan.done[CycleKind.RECORDED]
 
-    def _with_engine(self, record: CycleRecord) -> CycleRecord:
+    def _engine_use(self) -> Dict[str, Any]:
         if self._watch is None:
-            return record
+            return {}
         preemptions, usage = self._watch.end()
-        return replace(record, preemptions=preemptions, cache_usage=usage, engine_bytes=self._watch.engine_bytes)
+        return {"preemptions": preemptions, "cache_usage": usage, "engine_bytes": self._watch.engine_bytes}
 
     def _worst_case(self, seconds: float, tally: Any, peaks: Any) -> None:
         _, prompt, completion = tally.widest

@@ -7,7 +7,6 @@ cycle. Otherwise they are computed here, for a few rows of the untimed warm-up.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any, Iterator, List, Mapping, Optional, Tuple
@@ -17,6 +16,7 @@ import torch
 from ...contract import CycleKind, NoteRecord, Phase, limits
 from ...failures import NotFiniteError, QualityError, memory_pool
 from ...journal import Journal
+from .around import replace
 from .float8 import float8_layers, without_float8
 from .together import Together
 
@@ -239,15 +239,13 @@ class Quality:
 
     def install(self) -> None:
         """Watches the outputs of every generation."""
-        generate = self._trainer._generate_and_score_completions
 
-        @functools.wraps(generate)
-        def generate_and_score_completions(*args: Any, **kwargs: Any) -> Any:
+        def watched(generate: Any, *args: Any, **kwargs: Any) -> Any:
             inputs = generate(*args, **kwargs)
             self._look(inputs)
             return inputs
 
-        self._trainer._generate_and_score_completions = generate_and_score_completions
+        replace(self._trainer, "_generate_and_score_completions", watched)
 
     def begin(self, kind: CycleKind) -> None:
         """Announces a cycle of this kind."""

@@ -6,6 +6,8 @@ import functools
 import os
 from typing import Any
 
+from .around import replace
+
 LOOPBACK = "127.0.0.1"
 PORT_VARIABLE = "AUTOTUNE_TRIAL_GROUP_PORT"
 """Variable with the port, for a trainer without a setting for it."""
@@ -16,14 +18,12 @@ def meet_at_home(extension: Any) -> None:
 
     TRL 0.18's and ms-swift 4.6's clients name 0.0.0.0, and any client of the group's store can load pickles.
     """
-    own = extension.init_communicator
 
-    @functools.wraps(own)
-    def init_communicator(self: Any, host: str, port: int, world_size: int) -> None:
+    def at_home(init: Any, self: Any, host: str, port: int, world_size: int) -> None:
         del host
-        own(self, LOOPBACK, port, world_size)
+        init(self, LOOPBACK, port, world_size)
 
-    extension.init_communicator = init_communicator
+    replace(extension, "init_communicator", at_home)
 
 
 def client_at_port(client: Any) -> Any:

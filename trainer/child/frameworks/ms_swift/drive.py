@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, ClassVar, Dict, List, Mapping, Sequence
 
 import torch
 from swift.dataset import DatasetMeta, RowPreprocessor, register_dataset
 from swift.rewards import ORM, AsyncORM, orms
 
 from ...checks import check_rows, prompts_of
-from ...contract import NoteRecord, Phase, TrialSpec
+from ...contract import Phase, TrialSpec
 from ...failures import MeterError
 from ...rewards import guarded, load_rewards
-from ..hf_trainer.cycle import split_by_gradient
+from ..hf_trainer.around import replace
 from ..hf_trainer.lengths import ExactLengths
 from ..hf_trainer.loop import Loop
 from ..hf_trainer.quality import Quality, ratios
@@ -48,58 +48,43 @@ class SwiftRollout(MeteredRollout):
         """Wraps methods of the trainer, the templates and the engine; no source is edited."""
         trainer = self._trainer
         served = trainer.args.use_vllm and trainer.vllm_mode == "server"
-        trainer._generate_and_score_completions = self._wrap_round(trainer._generate_and_score_completions)
-        trainer._prepare_batch_inputs = self._wrap_batches(trainer._prepare_batch_inputs)
+        replace(trainer, "_generate_and_score_completions", self._round)
+        replace(trainer, "_prepare_batch_inputs", self._batches)
         for template in (trainer.template,) if served else (trainer.template, trainer.engine.template):
-            template.encode = self._wrap_encode(template.encode)
+            replace(template, "encode", self._encode)
         if served:
             if trainer.accelerator.is_main_process:
-                trainer.vllm_client.infer = self._wrap_infer(trainer.vllm_client.infer)
+                replace(trainer.vllm_client, "infer", self._infer)
         elif trainer.args.use_vllm:
-            trainer.engine._add_request = self._wrap_request(trainer.engine._add_request)
+            replace(trainer.engine, "_add_request", self._add_request)
         else:
-            model = trainer.engine.model
-            model.generate = self._wrap_generate(model.generate)
+            replace(trainer.engine.model, "generate", self._by_model)
 
-    def _wrap_infer(self, infer: Any) -> Any:
+    def _infer(self, infer: Any, requests: Any, *args: Any, **kwargs: Any) -> Any:
         """Sets the lengths of all ranks' rows, rank by rank, which the main process requests from the server."""
+        if self._pending is not None:
+            lengths = self._of_all(len(self._pending)) or []
+            if len(lengths) != len(requests):
+                raise MeterError("a generation of %d rows, but lengths for %d" % (len(requests), len(lengths)))
+            prompt = self._max_prompt if self._is_worst else None
+            pairs = zip(requests, lengths, strict=True)
+            requests = [marked(request, length, prompt) for request, length in pairs]
+        return infer(requests, *args, **kwargs)
 
-        @functools.wraps(infer)
-        def infer_with_lengths(requests: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._pending is not None:
-                lengths = self._of_all(len(self._pending)) or []
-                if len(lengths) != len(requests):
-                    raise MeterError("a generation of %d rows, but lengths for %d" % (len(requests), len(lengths)))
-                prompt = self._max_prompt if self._is_worst else None
-                pairs = zip(requests, lengths, strict=True)
-                requests = [marked(request, length, prompt) for request, length in pairs]
-            return infer(requests, *args, **kwargs)
+    def _round(self, whole: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        self._pending = self._lengths(len(inputs))
+        batches = whole(inputs, *args, **kwargs)
+        self._pending = None
+        self.tally.generations += 1
+        return batches
 
-        return infer_with_lengths
-
-    def _wrap_round(self, whole: Any) -> Any:
-        @functools.wraps(whole)
-        def generate_and_score_completions(inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            self._pending = self._lengths(len(inputs))
-            batches = whole(inputs, *args, **kwargs)
-            self._pending = None
-            self.tally.generations += 1
-            return batches
-
-        return generate_and_score_completions
-
-    def _wrap_batches(self, prepare: Any) -> Any:
+    def _batches(self, prepare: Any, *args: Any, **kwargs: Any) -> Any:
         """Counts the rows that are trained on, whatever else was generated."""
-
-        @functools.wraps(prepare)
-        def prepare_batch_inputs(samples: Any, *args: Any, **kwargs: Any) -> Any:
-            batches = prepare(samples, *args, **kwargs)
-            for batch in batches:
-                self._count(batch)
-            self._check()
-            return batches
-
-        return prepare_batch_inputs
+        batches = prepare(*args, **kwargs)
+        for batch in batches:
+            self._count(batch)
+        self._check()
+        return batches
 
     def _count(self, batch: Dict[str, Any]) -> None:
         grpo_batch, inputs = batch["grpo_batch"], batch["model_inputs"]
@@ -123,15 +108,10 @@ class SwiftRollout(MeteredRollout):
         if sorted(found) != sorted(self._pending):
             raise MeterError("asked for completions of %s tokens, got %s" % (self._pending, found))
 
-    def _wrap_encode(self, encode: Any) -> Any:
+    def _encode(self, encode: Any, *args: Any, **kwargs: Any) -> Any:
         """Makes every prompt as long as the longest in the worst case, for generation and training."""
-
-        @functools.wraps(encode)
-        def encode_stretched(*args: Any, **kwargs: Any) -> Any:
-            encoded = encode(*args, **kwargs)
-            return self._stretched(encoded) if self._is_worst and self._pending is not None else encoded
-
-        return encode_stretched
+        encoded = encode(*args, **kwargs)
+        return self._stretched(encoded) if self._is_worst and self._pending is not None else encoded
 
     def _stretched(self, encoded: Dict[str, Any]) -> Dict[str, Any]:
         ids, labels = encoded.get("input_ids"), encoded.get("labels")
@@ -149,40 +129,32 @@ class SwiftRollout(MeteredRollout):
             found["length"] = encoded["length"] + more
         return found
 
-    def _wrap_generate(self, generate: Any) -> Any:
-        @functools.wraps(generate)
-        def generate_with_lengths(*args: Any, **kwargs: Any) -> Any:
-            if self._pending is not None:
-                ids = kwargs["input_ids"]
-                ends = self._ends(kwargs["generation_config"])
-                # ms-swift drops every padding token of a completion, the end of sequence too where they are the same.
-                dropped = 1 if self._pad in ends else 0
-                lengths = [length + dropped for length in self._pending]
-                never = [*ends, *([] if dropped else [self._pad])]
-                exact = ExactLengths(lengths, ids.shape[1], self._max_completion + dropped, never, ids.device)
-                kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), exact]
-                kwargs["stopping_criteria"] = [_Ignored(each) for each in kwargs.get("stopping_criteria") or []]
-            return generate(*args, **kwargs)
-
-        return generate_with_lengths
+    def _by_model(self, generate: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._pending is not None:
+            ids = kwargs["input_ids"]
+            ends = self._ends(kwargs["generation_config"])
+            # ms-swift drops every padding token of a completion, the end of sequence too where they are the same.
+            dropped = 1 if self._pad in ends else 0
+            lengths = [length + dropped for length in self._pending]
+            never = [*ends, *([] if dropped else [self._pad])]
+            exact = ExactLengths(lengths, ids.shape[1], self._max_completion + dropped, never, ids.device)
+            kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), exact]
+            criteria = kwargs.get("stopping_criteria") or []
+            kwargs["stopping_criteria"] = [partial(_stops_nothing, each) for each in criteria]
+        return generate(*args, **kwargs)
 
     @staticmethod
     def _ends(config: Any) -> List[int]:
         ends = config.eos_token_id
         return list(ends) if isinstance(ends, (list, tuple)) else [int(ends)]
 
-    def _wrap_request(self, add: Any) -> Any:
+    def _add_request(self, add: Any, inputs: Any, config: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
         """Sets vLLM's sampling parameters of each request; requests come in the order of the rows."""
-
-        @functools.wraps(add)
-        def add_with_length(inputs: Any, generation_config: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
-            if self._pending is not None:
-                lengths = self._of_engine()
-                generation_config = exactly(generation_config, lengths[self._requests % len(lengths)])
-                self._requests += 1
-            return add(inputs, generation_config, request_id, *args, **kwargs)
-
-        return add_with_length
+        if self._pending is not None:
+            lengths = self._of_engine()
+            config = exactly(config, lengths[self._requests % len(lengths)])
+            self._requests += 1
+        return add(inputs, config, request_id, *args, **kwargs)
 
     _requests = 0
 
@@ -194,27 +166,20 @@ class SwiftRollout(MeteredRollout):
         self.tally.widest = max(self.tally.widest, (int(width), int(width) - completion, completion))
 
 
-class _Ignored:
-    """A stopping criterion of ms-swift that is computed and stops nothing."""
-
-    def __init__(self, own: Any) -> None:
-        self._own = own
-
-    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
-        return torch.zeros_like(self._own(input_ids, scores, **kwargs))
+def _stops_nothing(criterion: Any, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
+    """Computes a stopping criterion of ms-swift, which then stops nothing."""
+    return torch.zeros_like(criterion(input_ids, scores, **kwargs))
 
 
 class SwiftLoop(Loop):
     """Runs ms-swift's trainer through the protocol."""
 
-    METHODS = (
-        "_generate_and_score_completions",
-        "_rollout_samples",
-        "_compute_rewards_per_func",
-        "_prepare_batch_inputs",
-        "_get_per_token_logps_and_entropies",
-        "_move_model_to_vllm",
-    )
+    METHODS = ("_generate_and_score_completions", "_prepare_batch_inputs")
+    PHASES: ClassVar[Mapping[str, Phase]] = {
+        "_rollout_samples": Phase.GENERATE,
+        "_move_model_to_vllm": Phase.SYNC,
+        "_compute_rewards_per_func": Phase.REWARD,
+    }
     ROLLOUT = SwiftRollout
     MODULE = "swift.rlhf_trainers.grpo_trainer"
 
@@ -234,15 +199,6 @@ class SwiftLoop(Loop):
         trainer, trial = self._trainer, self._trial
         return SwiftQuality(trainer, trial.journal, trial.rank, judged=_samples_freely(trainer.args))
 
-    def wrap_phases(self) -> None:
-        trainer, meter = self._trainer, self._meter
-        trainer._rollout_samples = meter.wrap(trainer._rollout_samples, Phase.GENERATE)
-        if trainer.args.use_vllm:
-            trainer._move_model_to_vllm = meter.wrap(trainer._move_model_to_vllm, Phase.SYNC)
-        trainer._compute_rewards_per_func = meter.wrap(trainer._compute_rewards_per_func, Phase.REWARD)
-        compute = trainer._get_per_token_logps_and_entropies
-        trainer._get_per_token_logps_and_entropies = split_by_gradient(compute, meter)
-
 
 class SwiftQuality(Quality):
     """Guard of the agreement of rollout and trainer, from the log-probs that ms-swift computes in every cycle.
@@ -251,22 +207,18 @@ class SwiftQuality(Quality):
     """
 
     def install(self) -> None:
-        prepare = self._trainer._prepare_batch_inputs
+        """Watches the batches of every generation."""
 
-        @functools.wraps(prepare)
-        def prepare_batch_inputs(*args: Any, **kwargs: Any) -> Any:
+        def watched(prepare: Any, *args: Any, **kwargs: Any) -> Any:
             batches = prepare(*args, **kwargs)
-            for batch in batches:
-                grpo_batch = batch["grpo_batch"]
-                if grpo_batch.rollout_per_token_logps is not None and grpo_batch.old_per_token_logps is not None:
-                    policies = grpo_batch.old_per_token_logps, grpo_batch.rollout_per_token_logps
-                    parts = ratios(*policies, grpo_batch.completion_mask)
-                    self._parts.append(parts)
+            for own in (batch["grpo_batch"] for batch in batches):
+                if own.rollout_per_token_logps is not None and own.old_per_token_logps is not None:
+                    logps = own.old_per_token_logps, own.rollout_per_token_logps
+                    self._parts.append(ratios(*logps, own.completion_mask))
             return batches
 
-        self._trainer._prepare_batch_inputs = prepare_batch_inputs
-        if self._rank == 0:
-            self._journal.write(NoteRecord("gradient_not_compared", {"why": "it is not read from ms-swift"}))
+        replace(self._trainer, "_prepare_batch_inputs", watched)
+        self._note("gradient_not_compared", {"why": "it is not read from ms-swift"})
 
 
 def _samples_freely(args: Any) -> bool:

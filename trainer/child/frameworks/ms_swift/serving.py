@@ -16,6 +16,7 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from ...contract import RunPaths, TrialSpec, read_spec
 from ...model_facts import model_folder
+from ..hf_trainer.around import replace
 from ..hf_trainer.sampling import exactly, stretch
 from ..hf_trainer.weight_group import meet_at_home
 
@@ -47,19 +48,14 @@ def unmarked(request: Any) -> Tuple[Any, Wish]:
     return {**request, "data_dict": left}, (tokens, prompt)
 
 
-def with_lengths(infer: Any) -> Any:
-    """Wraps ``GRPOVllmEngine.infer``, which adds the requests in their order."""
-
-    @functools.wraps(infer)
-    def infer_with_lengths(self: Any, infer_requests: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        rows = [unmarked(request) for request in infer_requests]
-        token = _wishes.set(iter([wish for _, wish in rows]))
-        try:
-            return infer(self, [request for request, _ in rows], *args, **kwargs)
-        finally:
-            _wishes.reset(token)
-
-    return infer_with_lengths
+def with_lengths(infer: Any, self: Any, infer_requests: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+    """Reads the marked lengths for ``GRPOVllmEngine.infer``, which adds the requests in their order."""
+    rows = [unmarked(request) for request in infer_requests]
+    token = _wishes.set(iter([wish for _, wish in rows]))
+    try:
+        return infer(self, [request for request, _ in rows], *args, **kwargs)
+    finally:
+        _wishes.reset(token)
 
 
 def with_length(infer_async: Any) -> Any:
@@ -74,19 +70,14 @@ def with_length(infer_async: Any) -> Any:
     return infer_with_length
 
 
-def adding(add: Any) -> Any:
-    """Wraps ``_add_request`` to apply the marked lengths of the next request."""
-
-    @functools.wraps(add)
-    def add_with_length(self: Any, inputs: Any, generation_config: Any, *args: Any, **kwargs: Any) -> Any:
-        tokens, prompt = next(_wishes.get() or iter(()), NATURAL)
-        if prompt is not None:
-            inputs = {**inputs, "input_ids": stretch(list(inputs["input_ids"]), prompt)}
-        if tokens is not None:
-            generation_config = exactly(generation_config, tokens)
-        return add(self, inputs, generation_config, *args, **kwargs)
-
-    return add_with_length
+def adding(add: Any, self: Any, inputs: Any, generation_config: Any, *args: Any, **kwargs: Any) -> Any:
+    """Applies the marked lengths of the next request for ``_add_request``."""
+    tokens, prompt = next(_wishes.get() or iter(()), NATURAL)
+    if prompt is not None:
+        inputs = {**inputs, "input_ids": stretch(list(inputs["input_ids"]), prompt)}
+    if tokens is not None:
+        generation_config = exactly(generation_config, tokens)
+    return add(self, inputs, generation_config, *args, **kwargs)
 
 
 def install() -> None:
@@ -94,9 +85,9 @@ def install() -> None:
     from swift.infer_engine import GRPOVllmEngine
     from swift.pipelines.infer import rollout
 
-    GRPOVllmEngine.infer = with_lengths(GRPOVllmEngine.infer)
+    replace(GRPOVllmEngine, "infer", with_lengths)
     GRPOVllmEngine.infer_async = with_length(GRPOVllmEngine.infer_async)
-    GRPOVllmEngine._add_request = adding(GRPOVllmEngine._add_request)
+    replace(GRPOVllmEngine, "_add_request", adding)
     meet_at_home(rollout.WeightSyncWorkerExtension)
 
 

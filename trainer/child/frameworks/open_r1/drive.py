@@ -3,14 +3,13 @@ phases."""
 
 from __future__ import annotations
 
-import functools
 import sys
-from typing import Any, List, Sequence
+from typing import Any, ClassVar, List, Mapping, Sequence
 
 import torch
 
 from ...contract import Phase
-from ..hf_trainer.cycle import split_by_gradient
+from ..hf_trainer.around import replace
 from ..hf_trainer.lengths import ExactLengths
 from ..hf_trainer.loop import Loop
 from ..hf_trainer.quality import Quality
@@ -29,14 +28,12 @@ class OpenR1Rollout(MeteredRollout):
         self._stretch_prompts(trainer.processing_class)
         if trainer.use_vllm and trainer.vllm_mode == "server":
             if trainer.accelerator.is_main_process:
-                trainer.vllm_client.generate = self._wrap_client(trainer.vllm_client.generate)
-            module = sys.modules[TRAINER]
-            module.broadcast_object_list = self._wrap_broadcast(module.broadcast_object_list)  # type: ignore[attr-defined]
+                replace(trainer.vllm_client, "generate", self._by_client)
+            replace(sys.modules[TRAINER], "broadcast_object_list", self._broadcast)
         elif trainer.use_vllm:
-            trainer.llm.generate = self._wrap_llm(trainer.llm.generate)
+            replace(trainer.llm, "generate", self._by_engine)
         else:
-            model = trainer.accelerator.unwrap_model(trainer.model)
-            model.generate = self._wrap_model(model.generate)
+            replace(trainer.accelerator.unwrap_model(trainer.model), "generate", self._by_model)
 
     def _stretch_prompts(self, tokenizer: Any) -> None:
         """Makes every prompt as long as the longest in the worst case."""
@@ -70,67 +67,47 @@ class OpenR1Rollout(MeteredRollout):
     _asked = 0
     """Tokens of the prompts that this rank tokenized last, after TRL's cut."""
 
-    def _wrap_client(self, generate: Any) -> Any:
+    def _by_client(self, generate: Any, prompts: Sequence[str], n: int = 1, **sampling: Any) -> Any:
         """Sets the lengths of all ranks' rows in the main process's request: ``n`` for each prompt, rank by rank."""
+        lengths = self._of_all(len(prompts) * n // int(self._trainer.accelerator.num_processes))
+        if lengths is None:
+            return generate(prompts=prompts, n=n, **sampling)
+        rows = [prompt for prompt in prompts for _ in range(n)]
+        marked = [mark(prompt, length) for prompt, length in zip(rows, lengths, strict=True)]
+        return generate(prompts=marked, n=1, **sampling)
 
-        @functools.wraps(generate)
-        def generate_with_lengths(prompts: Sequence[str], n: int = 1, **sampling: Any) -> Any:
-            lengths = self._of_all(len(prompts) * n // int(self._trainer.accelerator.num_processes))
-            if lengths is None:
-                return generate(prompts=prompts, n=n, **sampling)
-            rows = [prompt for prompt in prompts for _ in range(n)]
-            marked = [mark(prompt, length) for prompt, length in zip(rows, lengths, strict=True)]
-            return generate(prompts=marked, n=1, **sampling)
-
-        return generate_with_lengths
-
-    def _wrap_broadcast(self, broadcast: Any) -> Any:
+    def _broadcast(self, broadcast: Any, completions: Any, *args: Any, **kwargs: Any) -> Any:
         """Finds the rank's own completions in TRL's broadcast (``grpo_trainer.py:1031`` of 0.18)."""
+        whole = broadcast(completions, *args, **kwargs)
+        rows = len(whole) // int(self._trainer.accelerator.num_processes)
+        self._pending = self._lengths(rows)
+        self._count_rows(self._asked, whole[self._rank * rows : (self._rank + 1) * rows])
+        return whole
 
-        @functools.wraps(broadcast)
-        def broadcast_and_count(completions: Any, *args: Any, **kwargs: Any) -> Any:
-            whole = broadcast(completions, *args, **kwargs)
-            rows = len(whole) // int(self._trainer.accelerator.num_processes)
-            self._pending = self._lengths(rows)
-            self._count_rows(self._asked, whole[self._rank * rows : (self._rank + 1) * rows])
-            return whole
+    def _by_model(self, generate: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        self._pending = self._lengths(len(prompt_ids))
+        width = int(prompt_ids.shape[1])
+        if self._pending is not None:
+            ends = self._trainer.processing_class.eos_token_id
+            exact = ExactLengths(self._pending, width, self._max_completion, [ends], prompt_ids.device)
+            kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), exact]
+        whole = generate(prompt_ids, *args, **kwargs)
+        self._count_rows(int(kwargs["attention_mask"].sum()), whole[:, width:].tolist())
+        return whole
 
-        return broadcast_and_count
-
-    def _wrap_model(self, generate: Any) -> Any:
-        @functools.wraps(generate)
-        def generate_with_lengths(prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
-            self._pending = self._lengths(len(prompt_ids))
-            width = int(prompt_ids.shape[1])
-            if self._pending is not None:
-                ends = self._trainer.processing_class.eos_token_id
-                exact = ExactLengths(self._pending, width, self._max_completion, [ends], prompt_ids.device)
-                kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), exact]
-            whole = generate(prompt_ids, *args, **kwargs)
-            self._count_rows(int(kwargs["attention_mask"].sum()), whole[:, width:].tolist())
-            return whole
-
-        return generate_with_lengths
-
-    def _wrap_llm(self, generate: Any) -> Any:
+    def _by_engine(self, generate: Any, prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
         """Sets the lengths of an engine's rows without an earlier end of sequence: TRL 0.18 masks tokens after one."""
-
-        @functools.wraps(generate)
-        def generate_with_lengths(prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
-            rows = len(prompts) // int(self._trainer.vllm_tensor_parallel_size)
-            self._pending = self._lengths(rows)
-            if self._pending is not None:
-                lengths = self._of_engine(len(prompts))
-                sampling_params = [exactly(sampling_params, length, unended=True) for length in lengths]
-            outputs = generate(prompts, *args, sampling_params=sampling_params, **kwargs)
-            first = self._rank % int(self._trainer.vllm_tensor_parallel_size) * rows
-            own = outputs[first : first + rows]
-            self._count_rows(
-                sum(len(each.prompt_token_ids) for each in own), [list(each.outputs[0].token_ids) for each in own]
-            )
-            return outputs
-
-        return generate_with_lengths
+        size = int(self._trainer.vllm_tensor_parallel_size)
+        rows = len(prompts) // size
+        self._pending = self._lengths(rows)
+        if self._pending is not None:
+            lengths = self._of_engine(len(prompts))
+            sampling_params = [exactly(sampling_params, length, unended=True) for length in lengths]
+        outputs = generate(prompts, *args, sampling_params=sampling_params, **kwargs)
+        own = outputs[self._rank % size * rows :][:rows]
+        tokens = sum(len(each.prompt_token_ids) for each in own)
+        self._count_rows(tokens, [list(each.outputs[0].token_ids) for each in own])
+        return outputs
 
     def _count_rows(self, prompt_tokens: int, completions: List[List[int]]) -> None:
         """Counts the tokens of each row up to its first end of sequence; TRL masks the rest."""
@@ -142,7 +119,9 @@ class OpenR1Rollout(MeteredRollout):
 class OpenR1Loop(Loop):
     """Runs the trainer of TRL 0.18 through the protocol."""
 
-    METHODS = ("_generate_and_score_completions", "_get_per_token_logps", "_move_model_to_vllm")
+    METHODS = ("_generate_and_score_completions",)
+    PHASES: ClassVar[Mapping[str, Phase]] = {"_move_model_to_vllm": Phase.SYNC}
+    LOGPS = "_get_per_token_logps"
     ROLLOUT = OpenR1Rollout
 
     def quality(self) -> Quality:
@@ -156,20 +135,17 @@ class OpenR1Loop(Loop):
         ``_generate_and_score_completions`` holds generation, rewards and log-probs together, so generation is the time
         of the model's or the engine's ``generate``; tokenizing and padding around it are idle time.
         """
+        super().wrap_phases()
         trainer, meter, accelerator = self._trainer, self._meter, self._trainer.accelerator
-        if trainer.use_vllm:
+        engine = accelerator.unwrap_model(trainer.model)
+        if trainer.use_vllm:  # only the main process speaks to a server; the others wait for what it answers
             engine = trainer.llm if trainer.vllm_mode == "colocate" else getattr(trainer, "vllm_client", None)
-            if engine is not None:  # only the main process speaks to a server; the others wait for what it answers
-                engine.generate = meter.wrap(engine.generate, Phase.GENERATE)
-            trainer._move_model_to_vllm = meter.wrap(trainer._move_model_to_vllm, Phase.SYNC)
-        else:
-            model = accelerator.unwrap_model(trainer.model)
-            model.generate = meter.wrap(model.generate, Phase.GENERATE)
+        if engine is not None:
+            engine.generate = meter.wrap(engine.generate, Phase.GENERATE)
         trainer.reward_funcs = [
             each if isinstance(each, torch.nn.Module) else meter.wrap(each, Phase.REWARD)
             for each in trainer.reward_funcs
         ]
-        trainer._get_per_token_logps = split_by_gradient(trainer._get_per_token_logps, meter)
         if accelerator.num_processes > 1 and trainer.use_vllm and trainer.vllm_mode == "server":
-            module = sys.modules[TRAINER]
-            module.broadcast_object_list = meter.wrap(module.broadcast_object_list, Phase.WAIT)  # type: ignore[attr-defined]
+            module: Any = sys.modules[TRAINER]
+            module.broadcast_object_list = meter.wrap(module.broadcast_object_list, Phase.WAIT)

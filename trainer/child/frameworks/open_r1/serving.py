@@ -7,10 +7,10 @@ stands before its prompt.
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any, Optional, Sequence, Tuple
 
+from ..hf_trainer.around import replace
 from ..hf_trainer.sampling import exactly
 from ..hf_trainer.weight_group import meet_at_home
 
@@ -31,26 +31,21 @@ def unmark(prompt: Any) -> Tuple[Any, Optional[int]]:
     return own, int(length)
 
 
-def with_lengths(generate: Any) -> Any:
-    """Wraps ``LLM.generate`` to read marked prompts; rows have no end of sequence, after which TRL masks."""
-
-    @functools.wraps(generate)
-    def generate_with_lengths(self: Any, prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
-        rows = [unmark(prompt) for prompt in prompts]
-        params: Any = sampling_params
-        if any(length is not None for _, length in rows):
-            own = sampling_params
-            params = [own if length is None else exactly(own, length, unended=True) for _, length in rows]
-        return generate(self, [prompt for prompt, _ in rows], params, *args, **kwargs)
-
-    return generate_with_lengths
+def with_lengths(generate: Any, self: Any, prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
+    """Reads marked prompts for ``LLM.generate``; rows have no end of sequence, after which TRL masks."""
+    rows = [unmark(prompt) for prompt in prompts]
+    params: Any = sampling_params
+    if any(length is not None for _, length in rows):
+        own = sampling_params
+        params = [own if length is None else exactly(own, length, unended=True) for _, length in rows]
+    return generate(self, [prompt for prompt, _ in rows], params, *args, **kwargs)
 
 
 def install() -> None:
     """Installs the patches in this process."""
     from trl.scripts import vllm_serve
 
-    vllm_serve.LLM.generate = with_lengths(vllm_serve.LLM.generate)
+    replace(vllm_serve.LLM, "generate", with_lengths)
     meet_at_home(vllm_serve.WeightSyncWorkerExtension)
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, ClassVar, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import torch
 
 from ...checks import refusing
 from ...contract import Phase
 from ...failures import MeterError
-from ..hf_trainer.cycle import split_by_gradient
+from ..hf_trainer.around import replace
 from ..hf_trainer.lengths import ExactLengths
 from ..hf_trainer.loop import Loop
 from ..hf_trainer.rollout import MeteredRollout
@@ -34,82 +33,57 @@ class TrlRollout(MeteredRollout):
     def install(self) -> None:
         """Wraps methods of the trainer and the model; no source is edited."""
         trainer = self._trainer
-        trainer._tokenize_prompts = self._wrap_tokenize(trainer._tokenize_prompts)
-        trainer._generate_single_turn = self._wrap_turn(trainer._generate_single_turn)
+        replace(trainer, "_tokenize_prompts", self._tokenize)
+        replace(trainer, "_generate_single_turn", self._turn)
+        model = trainer.accelerator.unwrap_model(trainer.model)
         if trainer.use_vllm and trainer.vllm_generation.mode == "server":
             if trainer.accelerator.is_main_process:
                 install_lengths(trainer.vllm_generation.vllm_client, self._of_server)
-            return
-        if trainer.use_vllm:
-            trainer.vllm_generation.llm.generate = self._wrap_engine(trainer.vllm_generation.llm.generate)
-            return
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        if trainer.use_transformers_continuous_batching:
-            model.generate_batch = self._wrap_batch(model.generate_batch)
-            return
-        model.generate = self._wrap_generate(model.generate)
+        elif trainer.use_vllm:
+            replace(trainer.vllm_generation.llm, "generate", self._by_engine)
+        elif trainer.use_transformers_continuous_batching:
+            replace(model, "generate_batch", self._by_batch)
+        else:
+            replace(model, "generate", self._by_model)
 
-    def _wrap_tokenize(self, tokenize: Any) -> Any:
-        @functools.wraps(tokenize)
-        def tokenize_prompts(prompts: Any) -> Any:
-            ids, images, fields = tokenize(prompts)
-            if self._is_worst:
-                ids = [stretch(row, self._max_prompt) for row in ids]
-            return ids, images, fields
+    def _tokenize(self, tokenize: Any, prompts: Any) -> Any:
+        ids, images, fields = tokenize(prompts)
+        if self._is_worst:
+            ids = [stretch(row, self._max_prompt) for row in ids]
+        return ids, images, fields
 
-        return tokenize_prompts
+    def _turn(self, turn: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        self._pending = self._lengths(len(prompt_ids))
+        completion_ids, logprobs = turn(prompt_ids, *args, **kwargs)
+        tokens = sum(len(row) for row in prompt_ids)
+        self._add([len(row) for row in completion_ids], self._clipped(completion_ids), tokens)
+        return completion_ids, logprobs
 
-    def _wrap_turn(self, turn: Any) -> Any:
-        @functools.wraps(turn)
-        def generate_single_turn(prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
-            self._pending = self._lengths(len(prompt_ids))
-            completion_ids, logprobs = turn(prompt_ids, *args, **kwargs)
-            tokens = sum(len(row) for row in prompt_ids)
-            self._add([len(row) for row in completion_ids], self._clipped(completion_ids), tokens)
-            return completion_ids, logprobs
+    def _by_model(self, generate: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._pending is not None:
+            ids, ends = kwargs["input_ids"], self._trainer.eos_token_ids
+            exact = ExactLengths(self._pending, ids.shape[1], self._max_completion, ends, ids.device)
+            kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), exact]
+        generated = generate(*args, **kwargs)
+        rows, tokens = kwargs["input_ids"].shape
+        self.shapes.meet(int(rows), int(tokens), last=int(generated.shape[1]) - 1)
+        return generated
 
-        return generate_single_turn
+    def _by_batch(self, generate_batch: Any, inputs: Any, **kwargs: Any) -> Any:
+        return continuous_with_lengths(generate_batch, inputs, self._pending, **kwargs)
 
-    def _wrap_generate(self, generate: Any) -> Any:
-        @functools.wraps(generate)
-        def generate_with_lengths(*args: Any, **kwargs: Any) -> Any:
-            if self._pending is not None:
-                ids = kwargs["input_ids"]
-                exact = ExactLengths(
-                    self._pending, ids.shape[1], self._max_completion, self._trainer.eos_token_ids, ids.device
-                )
-                kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), exact]
-            generated = generate(*args, **kwargs)
-            rows, tokens = kwargs["input_ids"].shape
-            self.shapes.meet(int(rows), int(tokens), last=int(generated.shape[1]) - 1)
-            return generated
-
-        return generate_with_lengths
-
-    def _wrap_batch(self, generate_batch: Any) -> Any:
-        @functools.wraps(generate_batch)
-        def generate_with_lengths(inputs: Any, **kwargs: Any) -> Any:
-            return continuous_with_lengths(generate_batch, inputs, self._pending, **kwargs)
-
-        return generate_with_lengths
-
-    def _wrap_engine(self, generate: Any) -> Any:
+    def _by_engine(self, generate: Any, prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
         """Sets vLLM's sampling parameters for each prompt.
 
         The end-of-sequence token is ignored rather than forbidden: so the engine's log-probs stay those of the policy,
         which the importance-sampling correction compares with the trainer's.
         """
-
-        @functools.wraps(generate)
-        def generate_with_lengths(prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._pending is not None:
-                sampling_params = [exactly(sampling_params, length) for length in self._of_engine(len(prompts))]
-            outputs = generate(prompts, *args, sampling_params=sampling_params, **kwargs)
-            if self._trainer.vllm_generation.enable_sleep_mode:
-                self.before_sleep()
-            return outputs
-
-        return generate_with_lengths
+        if self._pending is not None:
+            sampling_params = [exactly(sampling_params, length) for length in self._of_engine(len(prompts))]
+        outputs = generate(prompts, *args, sampling_params=sampling_params, **kwargs)
+        if self._trainer.vllm_generation.enable_sleep_mode:
+            self.before_sleep()
+        return outputs
 
     def _of_server(self) -> Optional[Sequence[int]]:
         return None if self._pending is None else self._of_all(len(self._pending))
@@ -125,42 +99,32 @@ class TrlRollout(MeteredRollout):
 class TrlLoop(Loop):
     """Runs TRL's trainer through the protocol."""
 
-    METHODS = (
-        "_generate",
-        "_generate_single_turn",
-        "_generate_and_score_completions",
-        "_tokenize_prompts",
-        "_calculate_rewards",
-        "_get_per_token_logps_and_entropies",
-    )
+    METHODS = ("_generate_single_turn", "_generate_and_score_completions", "_tokenize_prompts")
+    PHASES: ClassVar[Mapping[str, Phase]] = {"_generate": Phase.GENERATE, "_calculate_rewards": Phase.REWARD}
     ROLLOUT = TrlRollout
 
     def prepare(self) -> None:
         """Counts the shapes of passes without gradients, before they are chunked, and applies the seams."""
-        trainer, shapes = self._trainer, self._rollout.shapes
-        compute = trainer._get_per_token_logps_and_entropies
+        shapes = self._rollout.shapes
 
-        @functools.wraps(compute)
-        def met(*args: Any, **kwargs: Any) -> Any:
+        def met(compute: Any, *args: Any, **kwargs: Any) -> Any:
             if not torch.is_grad_enabled():
                 rows, tokens = (kwargs["input_ids"] if "input_ids" in kwargs else args[1]).shape
                 shapes.meet(min(int(rows), int(kwargs.get("batch_size") or rows)), int(tokens))
             return compute(*args, **kwargs)
 
-        trainer._get_per_token_logps_and_entropies = met
+        replace(self._trainer, self.LOGPS, met)
         with refusing():
-            apply_seams({name: value for name, value in self._spec.seams.items() if name not in EARLIER}, trainer)
+            seams = {name: value for name, value in self._spec.seams.items() if name not in EARLIER}
+            apply_seams(seams, self._trainer)
         self._rollout.before_sleep = self._meter.look
 
     def wrap_phases(self) -> None:
-        trainer, meter = self._trainer, self._meter
-        trainer._generate = meter.wrap(trainer._generate, Phase.GENERATE)
-        if trainer.use_vllm:
-            engine = trainer.vllm_generation
-            engine.sync_weights = meter.wrap(engine.sync_weights, Phase.SYNC)
-        trainer._calculate_rewards = meter.wrap(trainer._calculate_rewards, Phase.REWARD)
-        compute = trainer._get_per_token_logps_and_entropies
-        trainer._get_per_token_logps_and_entropies = split_by_gradient(compute, meter)
+        """Wraps the methods that make up phases before the update, and the engine's sync of weights."""
+        super().wrap_phases()
+        if self._trainer.use_vllm:
+            engine = self._trainer.vllm_generation
+            engine.sync_weights = self._meter.wrap(engine.sync_weights, Phase.SYNC)
 
 
 def continuous_with_lengths(

@@ -7,11 +7,11 @@ either way, and shares a group's prompt by its prefix cache.
 
 from __future__ import annotations
 
-import functools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ...failures import MeterError
+from ..hf_trainer.around import replace
 from .engine import EngineWatch
 
 PREEMPTIONS = "vllm:num_preemptions_total"
@@ -27,10 +27,8 @@ def install_lengths(client: Any, lengths_of: Callable[[], Optional[Sequence[int]
         lengths_of: returns the tokens of every row of the next generation, over all ranks in order; ``None`` leaves
             the lengths to the model.
     """
-    generate = client.generate
 
-    @functools.wraps(generate)
-    def generate_with_lengths(prompts: Any, features: Any = None, n: int = 1, **sampling: Any) -> Any:
+    def with_lengths(generate: Any, prompts: Any, features: Any = None, n: int = 1, **sampling: Any) -> Any:
         lengths = lengths_of()
         if lengths is None:
             return generate(prompts=prompts, features=features, n=n, **sampling)
@@ -38,7 +36,7 @@ def install_lengths(client: Any, lengths_of: Callable[[], Optional[Sequence[int]
             raise MeterError("a generation of %d rows, but lengths for %d" % (len(prompts) * n, len(lengths)))
         return by_length(generate, prompts, features, n, lengths, sampling)
 
-    client.generate = generate_with_lengths
+    replace(client, "generate", with_lengths)
 
 
 def by_length(
