@@ -12,7 +12,7 @@ import inspect
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, ContextManager, Iterator, List, Optional, Sequence
 
 from .failures import RewardFailedError, describe
 
@@ -72,25 +72,20 @@ def working_in(folder: str) -> Iterator[None]:
         os.close(last)
 
 
-def called_in(folder: str, reward: Reward) -> Reward:
-    """Returns ``reward``, called with ``folder`` as its working directory."""
-    if not folder:
-        return reward
-    if inspect.iscoroutinefunction(reward):
+def within(reward: Reward, context: Callable[[], ContextManager[None]]) -> Reward:
+    """Wraps ``reward``, perhaps a coroutine function, so that each call runs within ``context()``."""
 
-        @functools.wraps(reward)
-        async def call_async(*arguments: Any, **columns: Any) -> Any:
-            with working_in(folder):
-                return await reward(*arguments, **columns)
-
-        return call_async
+    @functools.wraps(reward)
+    async def call_async(*arguments: Any, **columns: Any) -> Any:
+        with context():
+            return await reward(*arguments, **columns)
 
     @functools.wraps(reward)
     def call(*arguments: Any, **columns: Any) -> Any:
-        with working_in(folder):
+        with context():
             return reward(*arguments, **columns)
 
-    return call
+    return call_async if any(map(inspect.iscoroutinefunction, (reward, type(reward).__call__))) else call
 
 
 def missing_package(error: ImportError, name: str) -> str:
@@ -186,17 +181,6 @@ def with_name(function: Any, name: str) -> Reward:
     """Returns ``function``, wrapped if it has no ``__name__``, as a callable object may have none."""
     if getattr(function, "__name__", None):
         return function  # type: ignore[no-any-return]
-    target = function.func if isinstance(function, functools.partial) else type(function).__call__
-    if inspect.iscoroutinefunction(target):
-
-        async def call_async(*arguments: Any, **columns: Any) -> Any:
-            return await function(*arguments, **columns)
-
-        call_async.__name__ = name
-        return call_async
-
-    def call(*arguments: Any, **columns: Any) -> Any:
-        return function(*arguments, **columns)
-
-    call.__name__ = name
-    return call
+    found = within(function, contextlib.nullcontext)
+    found.__name__ = name
+    return found

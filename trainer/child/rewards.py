@@ -24,7 +24,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from .contract import RewardSpec
 from .failures import RewardFailedError, describe, fault_of_reward, memory_pool
-from .reward_files import Reward, RewardLoadError, called_in, file_reward, imported_reward, missing_package, working_in
+from .reward_files import Reward, RewardLoadError, file_reward, imported_reward, missing_package, within, working_in
 
 COLUMNS = ("solution", "answer")
 """The prompts' column with the correct answer: the first of these that is there."""
@@ -239,8 +239,10 @@ def load_reward(spec: RewardSpec) -> Reward:
     """
     if spec.kind not in LOADERS:
         raise RewardLoadError("unknown reward kind %r: use one of %s" % (spec.kind, ", ".join(LOADERS)))
-    with working_in(spec.folder):
-        return called_in(spec.folder, LOADERS[spec.kind](spec))
+    place = functools.partial(working_in, spec.folder)
+    with place():
+        reward = LOADERS[spec.kind](spec)
+    return within(reward, place) if spec.folder else reward
 
 
 def load_rewards(specs: Sequence[RewardSpec]) -> List[Reward]:

@@ -15,17 +15,6 @@ from typing import Any
 
 from search_spaces.native import seam_values
 from trainer.frameworks.common import exported
-from trainer.frameworks.common.exported import (
-    FIND_HERE,
-    RUN,
-    SERVER,
-    VISIBLE,
-    Command,
-    Export,
-    ExportRequest,
-    difference,
-    visible,
-)
 from trainer.frameworks.common.fields import words_of
 from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.ms_swift import megatron
@@ -42,13 +31,13 @@ Piece = tuple[int, int, str]
 """First byte, byte behind, and new text of a replacement."""
 
 
-def edited_script(request: ExportRequest, plugin: Plugin) -> str:
+def edited_script(request: exported.ExportRequest, plugin: Plugin) -> str:
     """Returns the script, edited to run from the exported folder and to work in the user's own.
 
     Raises ValueError for a configuration that ms-swift cannot take, or a script without a readable run.
     """
     source = request.user_config.encode()
-    found = read_given(request.user_config, RUN)
+    found = read_given(request.user_config, exported.RUN)
     made = changes(request, plugin, found.arguments)
     pieces, added = [], []
     for key, value in made.items():
@@ -64,18 +53,14 @@ def edited_script(request: ExportRequest, plugin: Plugin) -> str:
     alone = (found.launch.options or {}).get(ALONE)
     if alone is not None and request.world_size > 1:  # ms-swift's own entry starts as many as the variables say
         pieces.append((alone.start, alone.end, re.sub(r"rlhf(\.py)?$", r"main\1 rlhf", alone.text)))
-    variables, exported = _environment(request, found)
+    variables, more = _environment(request, found)
     pieces += variables
     for start, end, new in sorted(pieces, key=lambda piece: piece[:2], reverse=True):
         source = source[:start] + new.encode() + source[end:]
     place = [f"cd {shlex.quote(request.folder)} || exit 1"] if request.folder else []
-    return _begun(source.decode(), [FIND_HERE, *filter(None, [_path_line(request)]), *exported, *place])
-
-
-def _path_line(request: ExportRequest) -> str:
-    """Returns the line that puts the measured interpreter's ``swift`` first in PATH; empty without an interpreter."""
-    folder = shlex.quote(str(PurePosixPath(request.python).parent))
-    return f'export PATH={folder}:"$PATH"' if "/" in request.python else ""
+    programs = shlex.quote(str(PurePosixPath(request.python).parent))  # with the measured interpreter's ``swift``
+    path = [f'export PATH={programs}:"$PATH"'] if "/" in request.python else []
+    return _begun(source.decode(), [exported.FIND_HERE, *path, *more, *place])
 
 
 def _removed(source: bytes, there: Argument) -> Piece:
@@ -89,12 +74,12 @@ def _argument(key: str, value: Any) -> str:
     return " ".join([name, *(f'"$here"/{word}' if word in _EXPORTED else shlex.quote(word) for word in words)])
 
 
-def _environment(request: ExportRequest, run: Given) -> tuple[list[Piece], list[str]]:
+def _environment(request: exported.ExportRequest, run: Given) -> tuple[list[Piece], list[str]]:
     """Returns (changes of existing assignments, lines for new ones)."""
     wished = launch_environment(request, run.environment)
     pieces, lines = [], []
-    if VISIBLE not in run.environment:
-        alone = visible(request, beside_server=False) if not wants_server(request.configuration) else {}
+    if exported.VISIBLE not in run.environment:
+        alone = exported.visible(request, beside_server=False) if not wants_server(request.configuration) else {}
         lines += [f'export {name}="${{{name}:-{value}}}"' for name, value in alone.items()]
     for name, value in wished.items():
         there = run.environment.get(name)
@@ -117,13 +102,13 @@ def _begun(text: str, lines: list[str]) -> str:
     return "\n".join([head, *shell, *lines, rest])
 
 
-def export(request: ExportRequest) -> Export:
+def export(request: exported.ExportRequest) -> exported.Export:
     """Returns the files and the command.
 
     Raises ValueError for a configuration that ms-swift cannot take, or a user's file that cannot be edited in place.
     """
     script_given = bool(request.user_config) and is_script(request.user_config)
-    own = read_given(request.user_config, RUN if script_given else CONFIG) if request.user_config else None
+    own = read_given(request.user_config, exported.RUN if script_given else CONFIG) if request.user_config else None
     if own is not None and own.megatron is not megatron.chosen(request.configuration):
         theirs, ours = ("megatron", "swift") if own.megatron else ("swift", "megatron")
         raise ValueError(f"a run of `{theirs} rlhf` cannot be changed to one of `{ours} rlhf` in place")
@@ -133,57 +118,44 @@ def export(request: ExportRequest) -> Export:
         raise ValueError(f"of {request.nodes} nodes {said}")
     if script_given and not in_place:  # a whole file is written beside the script
         request = replace(request, own_data=False)
-    plugin = plugin_of(request)
-    files = dict(plugin_files(plugin))
+    plugin, server = plugin_of(request), wants_server(request.configuration)
+    files = plugin_files(plugin)
+    whole = not in_place and (script_given or not request.user_config)
     if in_place:
         text = edited_script(request, plugin)
-        made = Command(("sh", "{here}/" + RUN), request.folder, {})
-        files[RUN] = text
+        made = exported.Command(("sh", "{here}/" + exported.RUN), request.folder, {})
+        files[exported.RUN] = text
     else:
-        whole = script_given or not request.user_config
         text = whole_run(request, plugin) if whole else edited(request, plugin)
         made = _command(request, plugin)
-        files.update({CONFIG: text, RUN: _script(request, made)})
-    server = wants_server(request.configuration)
+        program = "megatron" if megatron.chosen(request.configuration) else "swift"
+        remark = f"Arguments of {program} rlhf may follow; they win over {CONFIG}."
+        files |= {CONFIG: text, exported.RUN: exported.run_script(request, made, remark, beside_server=server)}
     if server:
-        files[SERVER] = _server_script(request)
+        files[exported.SERVER] = _server_script(request)
     named = seam_values(request.configuration, "ms_swift")
     seams = {name: value for name, value in named.items() if name in plugin.seams}
-    diff = difference("" if script_given and not in_place else request.user_config, text, RUN if in_place else CONFIG)
-    return Export(files, made, seams, (), plugin.prompts, diff, f"{base_url(PORT)}/health/" if server else "")
+    diff = exported.difference("" if whole else request.user_config, text, exported.RUN if in_place else CONFIG)
+    return exported.Export(files, made, seams, (), plugin.prompts, diff, f"{base_url(PORT)}/health/" if server else "")
 
 
-def _command(request: ExportRequest, plugin: Plugin) -> Command:
-    """Returns the training command; processes and variables are in the file that it names."""
+def _command(request: exported.ExportRequest, plugin: Plugin) -> exported.Command:
+    """Returns the training command, with whole paths of the exported files if it runs in the user's folder.
+
+    Processes and variables are in the file that it names.
+    """
     environment = exported.visible(request, beside_server=wants_server(request.configuration))
-    own = bool(request.user_config)
+    own, added = bool(request.user_config), list[str]()
     if own:
         environment["PYTHONPATH"] = "{here}"
+        added += ["--dataset", "{here}/" + TRAIN] if plugin.prompts else []
+        added += ["--external_plugins", *plugin.others, "{here}/" + PLUGIN] if plugin.needed else []
     entry = "swift.cli._megatron.main" if megatron.chosen(request.configuration) else "swift.cli.main"
-    return Command(
-        argv=(request.python, "-m", entry, "rlhf", "{here}/" + CONFIG, *_files(plugin, own)),
-        folder=request.folder if own else "{here}",
-        environment=environment,
-    )
+    argv = (request.python, "-m", entry, "rlhf", "{here}/" + CONFIG, *added)
+    return exported.Command(argv, request.folder if own else "{here}", environment)
 
 
-def _files(plugin: Plugin, own: bool) -> tuple[str, ...]:
-    """Returns the words for exported files, with whole paths if the command runs in the user's folder."""
-    if not own:
-        return ()
-    found = ("--dataset", "{here}/" + TRAIN) if plugin.prompts else ()
-    plugins = (*plugin.others, "{here}/" + PLUGIN)
-    return (*found, "--external_plugins", *plugins) if plugin.needed else found
-
-
-def _script(request: ExportRequest, command: Command) -> str:
-    """Returns the text of the script ``RUN``."""
-    program = "megatron" if megatron.chosen(request.configuration) else "swift"
-    remark = f"Arguments of {program} rlhf may follow; they win over {CONFIG}."
-    return exported.run_script(request, command, remark, beside_server=wants_server(request.configuration))
-
-
-def _server_script(request: ExportRequest) -> str:
+def _server_script(request: exported.ExportRequest) -> str:
     """Returns the rollout server's script. Raises ValueError if the GPUs cannot be split as configured."""
     arguments = server_arguments(
         request.configuration,

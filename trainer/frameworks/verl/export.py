@@ -11,22 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.common.exported import (
-    FIND_HERE,
-    HERE,
-    PROMPTS,
-    RUN,
-    Command,
-    Export,
-    ExportRequest,
-    Rewards,
-    comment,
-    difference,
-    fill,
-    rewards_of,
-)
-from trainer.frameworks.common.exported import MODULE as REWARD_MODULE
-from trainer.frameworks.common.exported import quoted as in_shell
+from trainer.frameworks.common import exported
 from trainer.frameworks.verl import key_handling as handling
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.hydra import override, quoted
@@ -53,13 +38,13 @@ _RUN: Mapping[str, Any] = {
     "trainer.test_freq": -1,
     "trainer.val_before_train": False,
     "trainer.resume_mode": "disable",
-    "trainer.default_local_dir": f"{HERE}/output",
-    "hydra.run.dir": f"{HERE}/hydra",
+    "trainer.default_local_dir": f"{exported.HERE}/output",
+    "hydra.run.dir": f"{exported.HERE}/hydra",
 }
 """Settings on the output of a run, unless the user's own keys set them."""
 
 
-def export(request: ExportRequest) -> Export:
+def export(request: exported.ExportRequest) -> exported.Export:
     """Returns the files and the command; includes ``prompts/train.jsonl`` unless the prompts are the user's own.
 
     Raises ValueError for a configuration, device or reward that verl cannot take.
@@ -68,23 +53,22 @@ def export(request: ExportRequest) -> Export:
     own = read_given(text, "your configuration", request.folder or ".").values if text else {}
     theirs = {key: _from_folder(own[key], request.folder) if key in _PATHS else own[key] for key in own}
     prompts = not (own and request.own_data)
-    files = {DATA: fill(__file__, "data")} if prompts else {}
-    data = _exported_data() if prompts else {key: theirs[key] for key in sorted(handling.DATASET) if key in theirs}
+    files = {DATA: exported.fill(__file__, "data")} if prompts else {}
+    file = f"{exported.HERE}/{exported.PROMPTS}/train.jsonl"  # verl needs a validation file even without validation
+    data: dict[str, Any] = {key: theirs[key] for key in sorted(handling.DATASET) if key in theirs}
+    if prompts:
+        data = {handling.TRAIN_FILES: file, handling.VALIDATION_FILES: file}
+        data |= {handling.DATASET_PATH: f"{exported.HERE}/{DATA}", handling.DATASET_NAME: "Prompts"}
+        data[handling.PROMPT_KEY] = "prompt"
     reward = {key: theirs[key] for key in (handling.REWARD_PATH, handling.REWARD_NAME) if key in theirs}
     if request.rewards:
         files.update(scoring_of(request.rewards).files)
-        reward = {handling.REWARD_PATH: f"{HERE}/{REWARD}", handling.REWARD_NAME: FUNCTION}
+        reward = {handling.REWARD_PATH: f"{exported.HERE}/{REWARD}", handling.REWARD_NAME: FUNCTION}
     command = _command(request, {**data, **reward})
     commit = f"{request.model} was at commit {request.revision}; verl takes no commit, only what the name stands for."
-    text = _script(request.title, command, *([commit] if request.revision else []))
-    return Export({RUN: text, **files}, command, {}, (), prompts, difference(request.user_config, text, RUN))
-
-
-def _exported_data() -> dict[str, Any]:
-    """Returns the keys of the exported prompts; verl needs a validation file even without validation."""
-    file = f"{HERE}/{PROMPTS}/train.jsonl"
-    ours = {handling.DATASET_PATH: f"{HERE}/{DATA}", handling.DATASET_NAME: "Prompts", handling.PROMPT_KEY: "prompt"}
-    return {handling.TRAIN_FILES: file, handling.VALIDATION_FILES: file, **ours}
+    script = _script(request.title, command, *([commit] if request.revision else []))
+    diff = exported.difference(text, script, exported.RUN)
+    return exported.Export({exported.RUN: script, **files}, command, {}, (), prompts, diff)
 
 
 def _from_folder(value: Any, folder: str) -> Any:
@@ -95,7 +79,7 @@ def _from_folder(value: Any, folder: str) -> Any:
     return os.path.join(folder, value) if local else value
 
 
-def _command(request: ExportRequest, inputs: Mapping[str, Any]) -> Command:
+def _command(request: exported.ExportRequest, inputs: Mapping[str, Any]) -> exported.Command:
     tuned = settings(request.configuration, **request.sizes)
     fixed = workload(
         model=request.model,
@@ -119,40 +103,32 @@ def _command(request: ExportRequest, inputs: Mapping[str, Any]) -> Command:
         **{name: str(value) for name, value in (request.passthrough.get(ENVIRONMENT) or {}).items()},
         **variables(request.configuration),
     }
-    environment.setdefault(LOG_VARIABLE, f"{HERE}/metrics.jsonl")
-    folder = request.folder if request.user_config and request.folder else HERE
-    return Command((request.python, "-m", MODULE, *words), folder, environment)
+    environment.setdefault(LOG_VARIABLE, f"{exported.HERE}/metrics.jsonl")
+    folder = request.folder if request.user_config and request.folder else exported.HERE
+    return exported.Command((request.python, "-m", MODULE, *words), folder, environment)
 
 
 def _word(key: str, value: Any, *, new: bool) -> str:
     """Formats an override; a path in the exported folder is quoted, because its folder may have any name."""
-    if isinstance(value, str) and value.startswith(HERE):
+    if isinstance(value, str) and value.startswith(exported.HERE):
         return f"{key}={quoted(value)}"
     return override(key, value, new)
 
 
-def _script(title: str, command: Command, *remarks: str) -> str:
+def _script(title: str, command: exported.Command, *remarks: str) -> str:
     """Writes the script that runs the command from any folder; variables of the caller's environment win."""
-    lines = [
-        "#!/bin/sh",
-        *(f"# {comment(line)}" for line in (title, *remarks)),
-        "# Overrides may follow; they win over those here.",
-        FIND_HERE,
-    ]
+    lines = ["#!/bin/sh", *(f"# {exported.comment(line)}" for line in (title, *remarks))]
+    lines += ["# Overrides may follow; they win over those here.", exported.FIND_HERE]
     for name, value in command.environment.items():
-        lines.append(f'[ -n "${{{name}+set}}" ] || {name}={in_shell(value)}')
+        lines.append(f'[ -n "${{{name}+set}}" ] || {name}={exported.quoted(value)}')
         lines.append(f"export {name}")
-    lines.append(f"cd {in_shell(command.folder)} || exit 1")
-    return "\n".join([*lines, _joined(command.argv)]) + "\n"
+    words = [exported.quoted(word) for word in command.argv]
+    place = command.argv.index(MODULE) + 1
+    call = " \\\n  ".join(["exec " + " ".join(words[:place]), *words[place:], '"$@"'])
+    return "\n".join([*lines, f"cd {exported.quoted(command.folder)} || exit 1", call]) + "\n"
 
 
-def _joined(argv: Sequence[str]) -> str:
-    place = argv.index(MODULE) + 1
-    start = "exec " + " ".join(in_shell(word) for word in argv[:place])
-    return " \\\n  ".join([start, *(in_shell(word) for word in argv[place:]), '"$@"'])
-
-
-def scoring_of(specs: Sequence[RewardSpec]) -> Rewards:
+def scoring_of(specs: Sequence[RewardSpec]) -> exported.Rewards:
     """Returns the module with ``compute_score``, and the modules it calls.
 
     Raises ValueError for a reward of TRL's own, which verl's environment lacks, or an unknown kind.
@@ -160,19 +136,17 @@ def scoring_of(specs: Sequence[RewardSpec]) -> Rewards:
     own = [spec.name for spec in specs if spec.kind == "trl"]
     if own:
         raise ValueError(f"{own[0]} is a reward of TRL's own, which verl does not have; name a file or a task instead")
-    rewards = rewards_of(specs)
+    rewards = exported.rewards_of(specs)
     imports, names = [], []
     for number, dotted in enumerate(rewards.names):
         module, _, function = dotted.rpartition(".")
         imports.append(f"from {module} import {function} as reward_{number}")
         names.append(f"reward_{number}")
     folders = [rewards.folder] if rewards.folder else []
-    text = fill(__file__, "reward", folders=repr(folders), imports="\n".join(imports), names=", ".join(names))
-    files = {name: _for_verl(text) if name == f"{REWARD_MODULE}.py" else text for name, text in rewards.files.items()}
-    return replace(rewards, files={**files, REWARD: text})
-
-
-def _for_verl(text: str) -> str:
-    """Returns the module of TRL's export with a docstring for verl."""
-    head, _, after = text.partition("\n")
-    return '"""The reward of this run; needs nothing but the training environment."""\n' + after if head else text
+    text = exported.fill(__file__, "reward", folders=repr(folders), imports="\n".join(imports), names=", ".join(names))
+    files = {**rewards.files, REWARD: text}
+    module = f"{exported.MODULE}.py"
+    if module in files:  # TRL's export says in its first line what its module needs
+        said = '"""The reward of this run; needs nothing but the training environment."""'
+        files[module] = "\n".join([said, files[module].partition("\n")[2]])
+    return replace(rewards, files=files)

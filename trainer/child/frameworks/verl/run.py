@@ -20,18 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Deque, Dict, List, Mapping, Optional, Sequence
 
+from ... import contract
 from ...checks import check_version
-from ...contract import (
-    SIGNS,
-    CycleKind,
-    FailureReason,
-    Nearness,
-    NoteRecord,
-    Phase,
-    StartupPart,
-    StartupRecord,
-    read_log,
-)
 from ...failures import IllegalSettingError, MeterError, NotFiniteError, RewardFailedError
 from ...journal import END, read_answer
 from ...model_facts import model_folder
@@ -52,10 +42,10 @@ _PREFIX = re.compile(r"^(?:\([^()]*\bpid=[^()]*\)\s*)+")
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception|Interrupt|Value)(?::|\(|$)")
 _ECHO = re.compile(r"RayTaskError|ActorDiedError|WorkerCrashedError")
 _PLACES = (
-    (re.compile(r"update_actor|train_mini_batch"), Phase.UPDATE),
-    (re.compile(r"compute_(?:old_|ref_)?log_prob"), Phase.LOGPROB),
-    (re.compile(r"update_weights"), Phase.SYNC),
-    (re.compile(r"generate_sequences"), Phase.GENERATE),
+    (re.compile(r"update_actor|train_mini_batch"), contract.Phase.UPDATE),
+    (re.compile(r"compute_(?:old_|ref_)?log_prob"), contract.Phase.LOGPROB),
+    (re.compile(r"update_weights"), contract.Phase.SYNC),
+    (re.compile(r"generate_sequences"), contract.Phase.GENERATE),
 )
 """Function of verl in a traceback -> phase."""
 
@@ -139,8 +129,8 @@ def failure(status: int, output: str) -> VerlFailedError:
 
 def telling(output: str) -> str:
     """Returns the line with the cause, without Ray's prefix: a known error text, else the last exception."""
-    reading = read_log(output, SIGNS)
-    if reading is not None and reading.sign.nearness is Nearness.CAUSE:
+    reading = contract.read_log(output, contract.SIGNS)
+    if reading is not None and reading.sign.nearness is contract.Nearness.CAUSE:
         return _PREFIX.sub("", reading.line)
     lines = [_PREFIX.sub("", line.strip()) for line in output.splitlines()]
     raised = [line for line in lines if _EXCEPTION.match(line)]
@@ -148,7 +138,7 @@ def telling(output: str) -> str:
     return (own or raised or [""])[-1][:400]
 
 
-def place(output: str) -> Optional[Phase]:
+def place(output: str) -> Optional[contract.Phase]:
     """Returns the phase of verl's function in the last traceback of the output; ``None`` without one."""
     traced = output.rpartition("Traceback (most recent call last)")
     if not traced[1]:
@@ -266,10 +256,10 @@ def run_trial(trial: TrialContext) -> None:
     course = StepSequence(spec, places, FileTally(places))
     course.begin()
     limits = {name: text for name, text in LIMITS.items() if name not in KNOWN_HERE}
-    trial.journal.write(NoteRecord("verl_figures", {**limits, **OF_TRIALS}))
+    trial.journal.write(contract.NoteRecord("verl_figures", {**limits, **OF_TRIALS}))
     model = str(model_folder(spec.model, spec.revision or None, offline=True))
     words = overrides.words(spec, paths, model, len(course.kinds))
-    trial.journal.write(NoteRecord("arguments", {"argv": words}))
+    trial.journal.write(contract.NoteRecord("arguments", {"argv": words}))
     make_sockets(sockets)
     try:
         _measure(trial, course, [sys.executable, "-m", overrides.MODULE, *words])
@@ -279,8 +269,8 @@ def run_trial(trial: TrialContext) -> None:
 
 def _measure(trial: TrialContext, course: StepSequence, argv: List[str]) -> None:
     """Runs verl from its start to its end, or to the last required cycle."""
-    trial.part = StartupPart.LOAD
-    trial.journal.mark(StartupPart.LOAD.value)
+    trial.part = contract.StartupPart.LOAD
+    trial.journal.mark(contract.StartupPart.LOAD.value)
     torch = trial.facts["versions"].get("torch", "")
     verl = Verl(argv, trial.paths.scratch, overrides.environment(trial.paths, os.environ, torch))
     watch = VerlFollower(trial, course, verl)
@@ -288,7 +278,7 @@ def _measure(trial: TrialContext, course: StepSequence, argv: List[str]) -> None
         while not watch.is_over():
             time.sleep(LOOK_S)
         if course.finished and not verl.wait(EXIT_S):
-            trial.journal.write(NoteRecord("verl_lingered", {"seconds": EXIT_S}))
+            trial.journal.write(contract.NoteRecord("verl_lingered", {"seconds": EXIT_S}))
     finally:
         verl.end()
 
@@ -330,8 +320,8 @@ class VerlFollower:
 
     def _look(self) -> None:
         failure = read_failure(self._course.places)
-        if failure is not None and failure.reason == FailureReason.NAN.value:
-            raise NotFiniteError(failure.message, Phase.REWARD)
+        if failure is not None and failure.reason == contract.FailureReason.NAN.value:
+            raise NotFiniteError(failure.message, contract.Phase.REWARD)
         if failure is not None:
             raise RewardFailedError(failure.message)
         if self._trial.part is not None and self._course.places.log.exists():
@@ -342,7 +332,7 @@ class VerlFollower:
             for record in self._course.line(line):
                 self._trial.journal.write(record)
         if self._trial.part is None and not self._course.finished and (news or lines):
-            self._mark(Phase.IDLE if self._course.generated else Phase.GENERATE)
+            self._mark(contract.Phase.IDLE if self._course.generated else contract.Phase.GENERATE)
 
     def _check_demands(self) -> None:
         """Raises ``IllegalSettingError`` if verl waits for resources that Ray lacks: its start would never end."""
@@ -356,10 +346,10 @@ class VerlFollower:
     def _started(self) -> None:
         """Ends the start-up: verl makes its log after everything is built."""
         self._trial.part = None
-        self._trial.journal.write(StartupRecord(StartupPart.LOAD, time.perf_counter() - self._began))
-        self._mark(Phase.GENERATE)
+        self._trial.journal.write(contract.StartupRecord(contract.StartupPart.LOAD, time.perf_counter() - self._began))
+        self._mark(contract.Phase.GENERATE)
 
-    def _mark(self, phase: Phase) -> None:
+    def _mark(self, phase: contract.Phase) -> None:
         """Rewrites the phase mark, also if unchanged, as a heartbeat."""
         self._trial.journal.mark(phase.value, self._course.done, self._course.kind.value)
 
@@ -368,7 +358,7 @@ class VerlFollower:
         if not self._trial.spec.protocol.looks or (read_answer(self._trial.paths) or (-1, ""))[1] != END:
             return False
         kinds = self._course.kinds[: self._course.done]
-        self._trial.facts["ended_after"] = sum(1 for kind in kinds if kind is CycleKind.RECORDED)
+        self._trial.facts["ended_after"] = sum(1 for kind in kinds if kind is contract.CycleKind.RECORDED)
         return True
 
 
