@@ -40,16 +40,22 @@ def deepspeed_text(configuration: Mapping[str, KnobValue], device: str) -> str:
 
 def accelerate_values(configuration: Mapping[str, KnobValue], processes: int, device: str) -> dict[str, Any]:
     """Returns every key of the file, in the form of Open-R1's own files."""
-    acts, several = keys.acting(configuration), processes > 1
-    values: dict[str, Any] = {"compute_environment": "LOCAL_MACHINE", "debug": False}
-    if acts.get("zero_stage"):
-        values.update(deepspeed_config=_deepspeed(configuration), distributed_type="DEEPSPEED")
+    acts, stage = keys.acting(configuration), int(keys.acting(configuration).get("zero_stage", 0))
+    zero: dict[str, Any] = {"zero3_init_flag": stage == 3}
+    if needs_file(configuration):
+        zero = {FILE_KEY: exported.DEEPSPEED, **zero}
     else:
-        values["distributed_type"] = "MULTI_GPU" if several and device == "cuda" else "NO"
-    if not needs_file(configuration):
-        values["mixed_precision"] = _MIXED.get(str(acts.get("precision", "fp32")), "no")
+        offloads = {key: acts.get(knob, "none") for knob, key in SHORT_ZERO.items() if knob != "zero_stage"}
+        zero = {"deepspeed_multinode_launcher": "standard", **offloads, **zero, "zero_stage": stage}
+        zero |= {"zero3_save_16bit_model": True} if stage == 3 else {}
+    kind = "MULTI_GPU" if processes > 1 and device == "cuda" else "NO"
+    precision = _MIXED.get(str(acts.get("precision", "fp32")), "no")
     return {
-        **values,
+        "compute_environment": "LOCAL_MACHINE",
+        "debug": False,
+        **({"deepspeed_config": zero} if stage else {}),
+        "distributed_type": "DEEPSPEED" if stage else kind,
+        **({} if needs_file(configuration) else {"mixed_precision": precision}),
         "enable_cpu_affinity": False,
         "machine_rank": 0,
         "main_training_function": "main",
@@ -59,32 +65,6 @@ def accelerate_values(configuration: Mapping[str, KnobValue], processes: int, de
         "same_network": True,
         "use_cpu": device == "cpu",
     }
-
-
-def _deepspeed(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
-    acts = keys.acting(configuration)
-    stage = int(acts["zero_stage"])
-    if needs_file(configuration):
-        return {FILE_KEY: exported.DEEPSPEED, "zero3_init_flag": stage == 3}
-    found: dict[str, Any] = {
-        "deepspeed_multinode_launcher": "standard",
-        "offload_optimizer_device": acts.get("offload_optimizer", "none"),
-        "offload_param_device": acts.get("offload_parameters", "none"),
-        "zero3_init_flag": stage == 3,
-        "zero_stage": stage,
-    }
-    return {**found, "zero3_save_16bit_model": True} if stage == 3 else found
-
-
-def whole_file(configuration: Mapping[str, KnobValue], processes: int, device: str, head: str) -> str:
-    """Writes the whole file under the comment ``head``."""
-    lines = [f"# {head}"]
-    for key, value in accelerate_values(configuration, processes, device).items():
-        if isinstance(value, Mapping):
-            lines += [f"{key}:", *(f"  {inner}: {yaml_edit.scalar(item)}" for inner, item in value.items())]
-        else:
-            lines.append(f"{key}: {yaml_edit.scalar(value)}")
-    return "\n".join(lines) + "\n"
 
 
 def edited_accelerate(text: str, configuration: Mapping[str, KnobValue], processes: int, device: str) -> str:
@@ -143,13 +123,17 @@ def export(request: ExportRequest) -> Export:
     recipe = edited(request, rewards, prompts) if request.user_config else whole_recipe(request, rewards)
     whole = explicit(request)
     made, server = _command(whole, rewards), keys.wants_server(whole.configuration)
-    files = {RECIPE: recipe, exported.RUN: _script(whole, made), **rewards.files}
+    remark = f"Options of Open-R1's script may follow; they win over {RECIPE}."
+    run = exported.run_script(whole, made, remark, beside_server=server)
+    files = {RECIPE: recipe, exported.RUN: run, **rewards.files}
     if not _by_torchrun(whole):
         files[exported.ACCELERATE] = _accelerate(whole)
     if sharding := deepspeed_text(whole.configuration, whole.device):
         files[exported.DEEPSPEED] = sharding
     if server:
-        files[exported.SERVER] = _server_script(whole)
+        longest, revision = whole.longest, whole.revision
+        argv = keys.server_command(whole.configuration, whole.model, whole.python, longest=longest, revision=revision)
+        files[exported.SERVER] = exported.server_script(whole, argv, {})
     parts = ("rewards that Open-R1's registry does not have",) if rewards.files else ()
     diff = exported.difference(request.user_config, recipe, RECIPE, "your recipe")
     return Export(files, made, {}, parts, prompts, diff, f"{base_url(keys.PORT)}/health/" if server else "")
@@ -160,7 +144,13 @@ def _accelerate(request: ExportRequest) -> str:
     arguments = (request.configuration, request.world_size, request.device)
     if request.accelerate:
         return edited_accelerate(request.accelerate, *arguments)
-    return whole_file(*arguments, exported.comment(request.title))
+    lines = [f"# {exported.comment(request.title)}"]
+    for key, value in accelerate_values(*arguments).items():
+        if isinstance(value, Mapping):
+            lines += [f"{key}:", *(f"  {inner}: {yaml_edit.scalar(item)}" for inner, item in value.items())]
+        else:
+            lines.append(f"{key}: {yaml_edit.scalar(value)}")
+    return "\n".join(lines) + "\n"
 
 
 def rewards_of(specs: Sequence[RewardSpec]) -> Rewards:
@@ -191,14 +181,11 @@ def _by_torchrun(request: ExportRequest) -> bool:
 def _command(request: ExportRequest, rewards: Rewards) -> Command:
     """Returns the training command."""
     own_folder = bool(request.user_config)
-    script = f"{request.checkout}/{SCRIPT}"
-    launched = ("{here}/" + exported.LAUNCHER, script) if rewards.files else (script,)
-    data = ("--dataset_name", "{here}/" + exported.PROMPTS) if own_folder and not request.own_data else ()
-    return Command(
-        argv=(request.python, *_started(request), *launched, "--config", "{here}/" + RECIPE, *data),
-        folder=rewards.folder or request.folder if own_folder else "{here}",
-        environment=_environment(request, rewards),
-    )
+    words = ["{here}/" + exported.LAUNCHER] if rewards.files else []
+    words += [f"{request.checkout}/{SCRIPT}", "--config", "{here}/" + RECIPE]
+    words += ["--dataset_name", "{here}/" + exported.PROMPTS] if own_folder and not request.own_data else []
+    folder = rewards.folder or request.folder if own_folder else "{here}"
+    return Command((request.python, *_started(request), *words), folder, _environment(request, rewards))
 
 
 def _started(request: ExportRequest) -> tuple[str, ...]:
@@ -206,34 +193,17 @@ def _started(request: ExportRequest) -> tuple[str, ...]:
         ranks = ("--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(request.world_size))
         return ("-m", "torch.distributed.run", *ranks)
     words = ["-m", "accelerate.commands.launch", "--config_file", "{here}/" + exported.ACCELERATE]
-    if needs_file(request.configuration):
-        words += [
-            f"--{FILE_KEY}",
-            "{here}/" + exported.DEEPSPEED,
-        ]  # the file's own path would be looked up from the folder
+    if needs_file(request.configuration):  # the file's own path would be looked up from the folder
+        words += [f"--{FILE_KEY}", "{here}/" + exported.DEEPSPEED]
     return (*words, "--num_cpu_threads_per_process", str(request.threads))
 
 
 def _environment(request: ExportRequest, rewards: Rewards) -> dict[str, str]:
-    found = {"PYTHONPATH": f"{request.checkout}/src", **variables(request.configuration)}
-    if rewards.files:
-        found["PYTHONPATH"] = "{here}:" + found["PYTHONPATH"]
+    here = "{here}:" if rewards.files else ""
+    found = {"PYTHONPATH": f"{here}{request.checkout}/src", **variables(request.configuration)}
     if _by_torchrun(request):
         found.update(OMP_NUM_THREADS=str(request.threads), GLOO_SOCKET_IFNAME="lo")
     return {**found, **exported.visible(request, beside_server=keys.wants_server(request.configuration))}
-
-
-def _script(request: ExportRequest, command: Command) -> str:
-    """Returns the text of the script ``RUN``."""
-    remark = f"Options of Open-R1's script may follow; they win over {RECIPE}."
-    return exported.run_script(request, command, remark, beside_server=keys.wants_server(request.configuration))
-
-
-def _server_script(request: ExportRequest) -> str:
-    """Returns the rollout server's script. Raises ValueError if the GPUs cannot be split as configured."""
-    longest, revision = request.longest, request.revision
-    argv = keys.server_command(request.configuration, request.model, request.python, longest=longest, revision=revision)
-    return exported.server_script(request, argv, {})
 
 
 def explicit(request: ExportRequest) -> ExportRequest:

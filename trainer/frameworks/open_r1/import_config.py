@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from search_spaces.legality.openr1_rules import FRAMEWORK, REWARDS, unknown_rewards
-from search_spaces.yaml_text import Entry
 from trainer.frameworks.common import config_entries, deepspeed, server_script
 from trainer.frameworks.common.accelerate_file import AccelerateFile, read_file
-from trainer.frameworks.common.config_entries import ConfigError, Imported, Reading
-from trainer.frameworks.common.fields import Field, FieldError, typed
+from trainer.frameworks.common.config_entries import ConfigError, Imported
+from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.server_script import Served
 from trainer.frameworks.common.trainer_keys import all_knobs
-from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.open_r1.keys import (
     FIELDS,
@@ -34,7 +32,7 @@ from trainer.frameworks.open_r1.keys import (
     rest,
     wants_server,
 )
-from trainer.frameworks.trl.import_config import Script, plain_keys, read_script
+from trainer.frameworks.trl.import_config import Config, Script
 
 _SAID_ELSEWHERE = frozenset({"gradient_clipping", "fp16", "bf16", "scheduler"})
 """Keys that the recipe also sets, and that are compared with it."""
@@ -135,7 +133,7 @@ def read_keys(text: str, name: str) -> dict[str, Any]:
     Raises ConfigError for a text that is no mapping of plain values.
     """
     recipe = _Recipe(text, name)
-    return plain_keys(recipe.entries) if recipe.script else {key: entry.plain for key, entry in recipe.entries.items()}
+    return {key: recipe.plain(key) for key in recipe.entries}
 
 
 def import_config(
@@ -161,19 +159,20 @@ def import_config(
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
     """
-    recipe = _Recipe(text, name, accelerate)
-    faults, known, script = recipe.faults, recipe.typed(fields), recipe.script or Script({})
+    recipe = _Recipe(text, name)
+    faults, script = recipe.faults, recipe.script or Script({})
+    known = recipe.values = recipe.typed(fields, [key for key in recipe.entries if key in fields])
+    for error in script.unread if not accelerate else ():
+        faults.add(error)
     beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
     counted = faults.of(lambda: server_script.training_processes(server, server_name), 0)
     launched = script.launch.processes or counted or beside.file.processes or 0
-    knobs = recipe.knobs(beside, processes or launched or 1)
+    knobs = recipe.knobs_beside(beside, processes or launched or 1)
     rewards = faults.of(recipe.named_rewards, tuple[str, ...]())
-    notes = [*recipe.notes(fields, server=wants_server(knobs))]
+    notes = [*recipe.notes_on(fields, server=wants_server(knobs))]
     faults.raise_collected()
-    served = recipe.server_of(server, server_name, knobs)  # takes a server's share out of the knobs
-    key = config_entries.ENVIRONMENT
-    variables = recipe.entries.get(key)
-    own = {key: config_entries.environment_of(variables, name, any_name=True)} if variables else {}
+    served = recipe.server_beside(server, server_name, knobs)  # takes a server's share out of the knobs
+    own = {"env": recipe.environment(any_name=True)} if "env" in recipe.entries else {}
     return Imported(
         knobs={**knobs, **beside.knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(known).items() if key not in INPUTS}, **own},
@@ -190,45 +189,22 @@ def import_config(
     )
 
 
-class _Recipe(Reading):
+class _Recipe(Config):
     """A recipe while it is read."""
 
-    def __init__(self, text: str, name: str, accelerate: str = "") -> None:
-        super().__init__(name)
-        self.script = read_script(text, name, self.faults, OWN) if is_script(text, name) else None
-        for error in self.script.unread if self.script and not accelerate else ():
-            self.faults.add(error)
-        self.entries: dict[str, Entry] = {}
-        keys = self.script.keys if self.script else config_entries.read_mapping(text, name, "recipe", "Open-R1's keys")
-        for key, entry in keys.items():
-            with self.faults.caught():
-                config_entries.check_storable(key, entry, name)
-                why = refusal(key, plain_keys({key: entry})[key] if self.script else entry.plain)
-                if why is not None:
-                    raise config_entries.problem(name, entry.line, f"{key}: {why}")
-                self.entries[key] = entry
-        self.lines = config_entries.lines_of(self.entries)
+    FRAMEWORK, KIND = OWN, ("recipe", "Open-R1's keys")
+    OTHERS: ClassVar[Mapping[str, str]] = {}
+    INSIDE: ClassVar[Mapping[tuple[str, str], str]] = {}
+    refusal = staticmethod(refusal)
 
-    def typed(self, fields: Mapping[str, Field]) -> Mapping[str, Any]:
-        """Returns the values of the keys that Open-R1 has, by their types."""
-        values: dict[str, Any] = {}
-        for key in (key for key in self.entries if key in fields):
-            try:
-                plain = self.entries[key].plain
-                values[key] = typed(fields[key], [*map(str, plain)]) if self.script else fields[key].typed(plain)
-            except FieldError as error:
-                self.faults.add(self.problem(key, str(error)))
-        self.values = values
-        return values
-
-    def knobs(self, accelerate: Accelerate, processes: int) -> dict[str, KnobValue]:
+    def knobs_beside(self, accelerate: Accelerate, processes: int) -> dict[str, KnobValue]:
         """Returns the recipe's knobs; without a precision in the recipe, the accelerate file's."""
         knobs = all_knobs(lambda keys: from_keys(keys, processes), self.values, self.report)
         for error in differing(self.values, accelerate, processes):
             self.faults.add(error)
         return {**knobs, **precision_beside(self.values, accelerate)}
 
-    def server_of(self, launch: str, name: str, knobs: dict[str, KnobValue]) -> Served:
+    def server_beside(self, launch: str, name: str, knobs: dict[str, KnobValue]) -> Served:
         """Reads the server's launch; removes knobs of a colocated engine from ``knobs``: a server does not get them."""
         if not wants_server(knobs):
             return server_script.NO_SERVER
@@ -250,7 +226,7 @@ class _Recipe(Reading):
             raise self.problem("reward_funcs", f"Open-R1's registry has no {show(strange[0])}; {advice}; {own}")
         return self.rewards(names)
 
-    def notes(self, fields: Mapping[str, Field], *, server: bool) -> Iterator[str]:
+    def notes_on(self, fields: Mapping[str, Field], *, server: bool) -> Iterator[str]:
         """Yields notes on keys that a trial ignores."""
         yield from self.script.notes if self.script else ()
         for key in (key for key in self.entries if key not in fields and key != config_entries.ENVIRONMENT):

@@ -67,7 +67,14 @@ def export(request: ExportRequest) -> Export:
     text = edited(request, rewards, prompts) if before else whole_config(request, rewards)
     parts, server = parts_of(request.configuration, request.device), wants_server(request.configuration)
     made = _command(request, rewards, bool(parts))
-    files = {CONFIG: text, exported.RUN: _script(request, made), **rewards.files}
+    remark = f"Options of TRL's script may follow; they win over {CONFIG}."
+    if request.nodes > 1:  # torchrun's own variables for its options
+        remark += (
+            f" Start it on each of the {request.nodes} nodes, with PET_NODE_RANK (from 0), PET_MASTER_ADDR and "
+            "PET_MASTER_PORT set: the address of the first and a port that is free there."
+        )
+    run = exported.run_script(request, made, remark, beside_server=server)
+    files = {CONFIG: text, exported.RUN: run, **rewards.files}
     files.update(files_of(parts, request.configuration, request.device))
     if not by_torchrun(request):
         files[exported.ACCELERATE] = _accelerate_text(request)
@@ -169,17 +176,22 @@ def _accelerate_text(request: ExportRequest) -> str:
 
 
 def _command(request: ExportRequest, rewards: Rewards, launcher: bool) -> Command:
-    """Returns the training command, through ``LAUNCHER`` if ``launcher``, else TRL's script itself."""
-    script = ("{here}/" + exported.LAUNCHER,) if launcher else ("-m", "trl.scripts.grpo")
+    """Returns the training command, through ``LAUNCHER`` if ``launcher``, else TRL's script itself.
+
+    Exported files have whole paths if the command runs in the user's folder.
+    """
+    words = ["{here}/" + exported.LAUNCHER] if launcher else ["-m", "trl.scripts.grpo"]
+    words += ["--config", "{here}/" + CONFIG]
     own_folder = bool(request.user_config)
     environment = _environment(request)
     if own_folder and rewards.files:
         environment["PYTHONPATH"] = "{here}"
-    return Command(
-        argv=(request.python, *_started(request), *script, "--config", "{here}/" + CONFIG, *_files(request)),
-        folder=rewards.folder or request.folder if own_folder else "{here}",
-        environment=environment,
-    )
+    if own_folder and not request.own_data:
+        words += ["--dataset_name", "{here}/" + exported.PROMPTS]
+    if own_folder and acting(request.configuration).get("zero_stage"):
+        words += ["--deepspeed", "{here}/" + exported.DEEPSPEED]
+    folder = rewards.folder or request.folder if own_folder else "{here}"
+    return Command((request.python, *_started(request), *words), folder, environment)
 
 
 def _started(request: ExportRequest) -> tuple[str, ...]:
@@ -219,27 +231,6 @@ def _server_script(request: ExportRequest) -> str:
     del environment["HF_HUB_OFFLINE"]  # a study has fetched the model before; here it may have to be
     del environment["CUDA_VISIBLE_DEVICES"]  # the script itself says it
     return exported.server_script(request, argv, environment)
-
-
-def _files(request: ExportRequest) -> tuple[str, ...]:
-    """Returns the words for exported files, with whole paths if the command runs in the user's folder."""
-    found: list[str] = []
-    if request.user_config and not request.own_data:
-        found += ["--dataset_name", "{here}/" + exported.PROMPTS]
-    if request.user_config and acting(request.configuration).get("zero_stage"):
-        found += ["--deepspeed", "{here}/" + exported.DEEPSPEED]
-    return tuple(found)
-
-
-def _script(request: ExportRequest, command: Command) -> str:
-    """Returns the text of the script ``RUN``."""
-    remark = f"Options of TRL's script may follow; they win over {CONFIG}."
-    if request.nodes > 1:  # torchrun's own variables for its options
-        remark += (
-            f" Start it on each of the {request.nodes} nodes, with PET_NODE_RANK (from 0), PET_MASTER_ADDR and "
-            "PET_MASTER_PORT set: the address of the first and a port that is free there."
-        )
-    return exported.run_script(request, command, remark, beside_server=wants_server(request.configuration))
 
 
 def knob_keys(request: ExportRequest) -> dict[str, Any]:

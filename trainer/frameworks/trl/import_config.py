@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
@@ -193,7 +193,7 @@ _RENAMED: Mapping[str, str] = {"offload_params": "cpu_offload"}
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
     """Returns key -> (path, line) of the files that the config names. Raises ConfigError like ``read_keys``."""
-    config = _Config(text, name)
+    config = Config(text, name)
     found: dict[str, tuple[str, int]] = {}
     for key, entry in config.entries.items():
         word, own_file = config.plain(key), key in SHARDED
@@ -213,7 +213,7 @@ def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dic
     Raises:
         ConfigError: the file is no mapping of plain values.
     """
-    config = _Config(text, name, files)
+    config = Config(text, name, files)
     return {key: config.plain(key) for key in config.entries if key not in (PROCESSES, *SHARDED)}
 
 
@@ -239,7 +239,7 @@ def import_config(
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
     """
-    config = _Config(text, name, files)
+    config = Config(text, name, files)
     script, faults = config.script, config.faults
     own_launch = config.launch()
     accelerate = own_launch if accelerate is NO_LAUNCH else accelerate
@@ -252,8 +252,7 @@ def import_config(
     rewards = faults.of(lambda: config.rewards(values.get("reward_funcs")), tuple[str, ...]())
     served = config.server_settings(text, knobs, server, server_name)
     faults.raise_collected()
-    key = config_entries.ENVIRONMENT
-    own = {**({key: dict(environment)} if key in config.entries else {}), **served.keys}
+    own = {**({"env": dict(environment)} if "env" in config.entries else {}), **served.keys}
     return Imported(
         knobs={**knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(whole).items() if key not in INPUTS}, **own},
@@ -269,24 +268,31 @@ def import_config(
     )
 
 
-class _Config(Reading):
-    """A TRL configuration while it is read: a file, or a script that starts TRL's."""
+class Config(Reading):
+    """A configuration of TRL's trainer while it is read: a file, or a script that starts TRL's."""
+
+    FRAMEWORK: ClassVar[Framework] = TRL
+    KIND: ClassVar[tuple[str, str]] = ("config", "TRL's keys")
+    """Name of the file and of its keys, in words."""
+    OTHERS: ClassVar[Mapping[str, str]] = OTHERS
+    INSIDE: ClassVar[Mapping[tuple[str, str], str]] = REFUSED_INSIDE
+    refusal = staticmethod(refusal)
 
     def __init__(self, text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> None:
         super().__init__(name)
         self.files = files
-        self.script = read_script(text, name, self.faults) if training_script.is_script(text, name) else None
-        keys = self.script.keys if self.script else config_entries.read_mapping(text, name, "config", "TRL's keys")
-        for key in (key for key in OTHERS if key in keys):
-            raise config_entries.problem(
-                name, keys[key].line, f"{key} is not TRL's; read the file with --framework {OTHERS[key]}"
-            )
+        is_script = training_script.is_script(text, name)
+        self.script = read_script(text, name, self.faults, self.FRAMEWORK) if is_script else None
+        keys = self.script.keys if self.script else config_entries.read_mapping(text, name, *self.KIND)
+        for key in (key for key in self.OTHERS if key in keys):
+            said = f"{key} is not TRL's; read the file with --framework {self.OTHERS[key]}"
+            raise config_entries.problem(name, keys[key].line, said)
         self.entries: dict[str, Entry] = {}
         """The keys in file order, without those always refused; a named file's content replaces its path."""
         for key, entry in keys.items():
             with self.faults.caught():
                 config_entries.check_storable(key, entry, name)
-                why = refusal(key, plain_keys({key: entry})[key] if self.script else entry.plain)
+                why = self.refusal(key, plain_keys({key: entry})[key] if self.script else entry.plain)
                 if why is not None:
                     raise config_entries.problem(name, entry.line, f"{key}: {why}")
                 named = key in FILES and key in files
@@ -321,13 +327,13 @@ class _Config(Reading):
             self.faults.add(config_entries.problem(self.name, lines[PROCESSES], text))
         return replace(found, processes=count) if count else found
 
-    def typed(self, fields: Mapping[str, Field]) -> dict[str, Any]:
-        """Returns the values by their types, without those of the wrong type."""
+    def typed(self, fields: Mapping[str, Field], keys: Iterable[str] | None = None) -> dict[str, Any]:
+        """Returns the values of ``keys``, by default of all, by their types; without those of the wrong type."""
         values: dict[str, Any] = {}
-        for key, entry in self.entries.items():
+        for key in self.entries if keys is None else keys:
             with self.faults.caught():
                 if key != config_entries.ENVIRONMENT:
-                    values[key] = self._value(key, entry, fields)
+                    values[key] = self._value(key, self.entries[key], fields)
         return values
 
     def _value(self, key: str, entry: Entry, fields: Mapping[str, Field]) -> Any:
@@ -343,9 +349,9 @@ class _Config(Reading):
             raise self.problem(key, str(error)) from None
         inside = self._inside(key, entry, value)
         for inner in inside:
-            if (key, inner) in REFUSED_INSIDE:
+            if (key, inner) in self.INSIDE:
                 line = inside[inner].line or entry.line
-                raise config_entries.problem(self.name, line, f"{key}.{inner}: {REFUSED_INSIDE[key, inner]}")
+                raise config_entries.problem(self.name, line, f"{key}.{inner}: {self.INSIDE[key, inner]}")
         return value
 
     def _inside(self, key: str, entry: Entry, value: Any) -> Mapping[str, Entry]:
@@ -385,10 +391,10 @@ class _Config(Reading):
             report_error(KnobKeyError(f"deepspeed.{place}", text))
         return knobs
 
-    def environment(self) -> Mapping[str, str]:
-        """Returns the user's own variables."""
+    def environment(self, *, any_name: bool = False) -> Mapping[str, str]:
+        """Returns the user's own variables (``config_entries.environment_of``)."""
         entry = self.entries.get(config_entries.ENVIRONMENT)
-        return _NO_FILES if entry is None else config_entries.environment_of(entry, self.name)
+        return {} if entry is None else config_entries.environment_of(entry, self.name, any_name=any_name)
 
     def server_settings(self, text: str, knobs: dict[str, KnobValue], server: str, server_name: str) -> Served:
         """Reads the script that starts the rollout server, perhaps ``text``. Raises ``ConfigError`` if two do."""
