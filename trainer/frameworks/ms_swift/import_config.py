@@ -84,19 +84,10 @@ def import_config(
     server: str = "",
     server_name: str = "the rollout script",
 ) -> Imported:
-    """Reads the run's arguments into knobs, inputs and ``passthrough``, which has the whole objective.
+    """Reads the run's arguments into knobs, inputs and ``passthrough``, as TRL's ``import_config``.
 
-    Args:
-        text: a shell script with one ``swift rlhf`` or ``megatron rlhf``, or the YAML or JSON file one is given.
-        name: name of the text in messages; its ending tells the kind of file.
-        fields: the installed ms-swift's arguments.
-        processes: training processes, for ``generation_batch_size``, if the text has no number.
-        files: argument -> text of the file it names (``named_files``).
-        server: a shell script with ``swift rollout`` in another file; overrides one in ``text``.
-        server_name: name of ``server`` in messages.
-
-    Raises:
-        ConfigError: naming file, line, argument, and what was expected or what to do.
+    The text is a shell script with one ``swift rlhf`` or ``megatron rlhf``, or the YAML or JSON file one is given, by
+    the ending of ``name``. The passthrough has the whole objective.
     """
     run = _Run(_read_given(text, name), name, fields)
     faults, found = run.faults, run.found

@@ -189,15 +189,7 @@ def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
-    """Returns the knobs that ``keys`` set; arguments that are no knobs are ignored.
-
-    Args:
-        keys: values by their types; ``deepspeed`` and ``fsdp`` as mappings, not as names or paths.
-        processes: training processes, for ``generation_batch_size``.
-
-    Raises:
-        KnobKeyError: naming the argument and what was expected.
-    """
+    """Returns the knobs that ``keys`` set, as TRL's ``from_keys``; ``deepspeed`` and ``fsdp`` are mappings."""
     given = {key: value for key, value in keys.items() if value is not None}
     found = {knob: _native(knob, key, given[key]) for knob, key in NATIVE.items() if key in given}
     size = int(found.get("sequence_parallel_size", 1))

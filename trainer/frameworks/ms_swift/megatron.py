@@ -101,15 +101,7 @@ def refusal(key: str, value: Any) -> str | None:
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
-    """Returns the knobs that ``keys`` set; arguments that are no knobs are ignored.
-
-    Args:
-        keys: values by their types.
-        processes: training processes, by which rows become micro-batches.
-
-    Raises:
-        KnobKeyError: naming the argument and what was expected.
-    """
+    """Returns the knobs that ``keys`` set, as TRL's ``from_keys``; by ``processes`` rows become micro-batches."""
     given = {key: value for key, value in keys.items() if value is not None}
     found: dict[str, KnobValue] = {**UNSET, ENGINE: WORD}
     found.update({knob: parsed(knob, key, given[key]) for knob, key in ARGUMENTS.items() if key in given})

@@ -77,13 +77,7 @@ def _unwritable(configuration: Mapping[str, KnobValue]) -> list[str]:
 def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, device: str = "cpu") -> dict[str, Any]:
     """Returns the arguments of ``swift rlhf``, or of ``megatron rlhf`` without the rows (``megatron.rows``).
 
-    Args:
-        longest: tokens of the longest prompt and completion, the default of vLLM's length limit; the model's own
-            limit may need a larger cache than the machine has.
-        device: ``cpu`` or ``cuda``, for DeepSpeed.
-
-    Raises:
-        ValueError: a knob or value that ms-swift cannot take.
+    The arguments are those of ``settings``. Raises ValueError for a knob or value that ms-swift cannot take.
     """
     refuse(_unwritable(configuration))
     acts = acting(configuration)
@@ -103,16 +97,7 @@ def settings(
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Returns (arguments of ``swift rlhf`` or ``megatron rlhf``, empty, seams) of ``configuration``.
 
-    Knobs without an effect are ignored. An accumulation that is not set follows from the micro-batch, so that an
-    update keeps its rows: micro-batch x accumulation x data-parallel ranks. For N ranks that share a sequence,
-    ms-swift gets an Nth of the accumulation.
-
-    Args:
-        longest: tokens of the longest prompt and completion (``to_keys``).
-        passthrough: the user's own arguments, whose mappings are merged with the knobs.
-
-    Raises:
-        ValueError: a knob or value that ms-swift cannot take (``unsupported``).
+    As TRL's ``settings``; for N ranks that share a sequence, ms-swift gets an Nth of the accumulation.
     """
     ranks = max(1, world_size // model_parallel(configuration))
     steps = following(configuration, rows_per_update, ranks)
@@ -199,17 +184,10 @@ def server_arguments(
     added: Mapping[str, Any] | None = None,
     passthrough: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns the arguments of ``swift rollout``.
+    """Returns the arguments of ``swift rollout``, from the arguments of TRL's ``server_command``.
 
-    Args:
-        configuration: knobs; knobs without an effect are left out.
-        longest: tokens of the longest prompt and completion; the engine prepares for them if the configuration
-            does not say for how many.
-        added: arguments that the model needs to be loaded, such as ``model_type``.
-        passthrough: the user's own arguments; their ``vllm_engine_kwargs`` are merged with the knobs.
-
-    Raises:
-        ValueError: the replicas do not use exactly ``rollout_gpus``.
+    ``added`` are those that the model needs to be loaded, such as ``model_type``. The user's own ``vllm_engine_kwargs``
+    are merged with the knobs.
     """
     size, count = replicas(configuration)
     keys = to_keys(configuration, longest)

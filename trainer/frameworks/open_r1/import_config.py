@@ -59,14 +59,9 @@ class Accelerate:
 
 
 def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None) -> Accelerate:
-    """Reads the knobs of an accelerate file.
+    """Reads the knobs of an accelerate file, which may be empty, and of the DeepSpeed file it names (``files``).
 
-    Args:
-        text: the file; empty without one.
-        files: text of the DeepSpeed file it names, by ``deepspeed_config_file``.
-
-    Raises:
-        ConfigError: a key or a value no trial has, by its line.
+    Raises ConfigError for a key or a value no trial has, by its line.
     """
     if not text:
         return Accelerate({})
@@ -148,16 +143,12 @@ def import_config(
     server: str = "",
     server_name: str = "the launch of the rollout server",
 ) -> Imported:
-    """Reads the recipe's keys into knobs, inputs and ``passthrough``.
+    """Reads the recipe's keys into knobs, inputs and ``passthrough``, as TRL's ``import_config``.
 
     Args:
-        text: the recipe, or a script that starts ``grpo.py`` with options, of at most 64 KiB; ``fields``: its keys.
-        processes: training processes, for ``generation_batch_size``; 0 takes the accelerate file's.
+        processes: 0 takes the accelerate file's.
         files: text of the DeepSpeed file the accelerate file names, by ``deepspeed_config_file``.
-        accelerate: text of the accelerate file; ``server``: of the script that starts ``trl vllm-serve``; empty: none.
-
-    Raises:
-        ConfigError: naming file, line, key, and what was expected or what to do.
+        accelerate: text of the accelerate file.
     """
     recipe = _Recipe(text, name)
     faults, script = recipe.faults, recipe.script or Script({})

@@ -137,10 +137,7 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     """Returns the knobs that ``keys`` of a recipe set; keys that are no knobs are ignored.
 
     Precision is fp32 if both of its keys are false (transformers 4.52). If neither is set, weights in bf16 compute in
-    bf16; otherwise it is unset.
-
-    Raises:
-        KnobKeyError: naming the key and what was expected.
+    bf16; otherwise it is unset. Raises KnobKeyError with the key and the expected value.
     """
     found, (bf16, fp16) = trainer_knobs(keys, _DIALECT, processes), half_precision(keys)
     if bf16 is None and fp16 is None:
@@ -191,16 +188,9 @@ def server_command(
     revision: str = "",
     entry: Sequence[str] = MODULE,
 ) -> tuple[str, ...]:
-    """Returns the words that start the server.
+    """Returns the words that start the server, as TRL's ``server_command``.
 
-    Args:
-        configuration: knobs; knobs without an effect are left out.
-        longest: tokens of the longest prompt and completion; the engine prepares for them if the configuration does
-            not say for how many. ``None`` leaves it to the model's own limit.
-        entry: arguments of the interpreter that name the program.
-
-    Raises:
-        ValueError: the replicas do not use exactly ``rollout_gpus``.
+    ``longest`` ``None`` leaves the length to the model's own limit; ``entry`` names the program.
     """
     size, count = replicas(configuration)
     acts = {**acting(configuration), "tensor_parallel_size": size, "rollout_data_parallel_size": count}
@@ -249,16 +239,9 @@ def settings(
     *,
     passthrough: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns recipe keys of ``configuration``; knobs without an effect are ignored.
+    """Returns recipe keys of ``configuration``, as TRL's ``settings``.
 
-    DeepSpeed's are in the accelerate file, the server's on its own command. An accumulation that is not set follows
-    from the micro-batch, so that an update keeps its rows.
-
-    Args:
-        passthrough: the user's own keys, whose mappings are merged with the knobs.
-
-    Raises:
-        ValueError: a knob or value that Open-R1 cannot take (``keys.unsupported``).
+    DeepSpeed's are in the accelerate file, the server's on its own command.
     """
     refuse(unsupported(configuration))
     acts = acting(configuration)

@@ -124,12 +124,7 @@ def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
 def training_keys(
     configuration: Mapping[str, KnobValue], longest: int | None = None, device: str = "cpu"
 ) -> dict[str, Any]:
-    """Returns the ``GRPOConfig`` arguments of the knobs with an effect.
-
-    Args:
-        longest: tokens of the longest prompt and completion, the default of vLLM's length limit; the model's own
-            limit may need a larger cache than the machine has.
-    """
+    """Returns the ``GRPOConfig`` arguments of the knobs with an effect (``settings``)."""
     acts = acting(configuration)
     found = in_keys(acts, NATIVE)
     for knob in ("checkpointing_reentrant", "continuous_batching_memory"):
@@ -220,15 +215,7 @@ def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trainer_knobs(keys: Mapping[str, Any], dialect: Dialect, processes: int) -> dict[str, KnobValue]:
-    """Reads the knobs of keys that all TRL trainers share, without the precision.
-
-    Args:
-        keys: values as TRL's parser would have them.
-        processes: number of training processes.
-
-    Raises:
-        KnobKeyError: naming the key and what was expected.
-    """
+    """Reads the knobs of keys that all TRL trainers share, without the precision, as ``from_keys``."""
     keys = {key: value for key, value in keys.items() if value is not None or key not in dialect.null_is_unset}
     found = {
         knob: parsed(knob, key, _cache_steps(key, keys[key])) for knob, key in dialect.native.items() if key in keys
@@ -332,11 +319,14 @@ def settings(
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Returns (``GRPOConfig`` arguments, model arguments, seams) of ``configuration``, without knobs without an effect.
 
-    An accumulation that is not set follows from the micro-batch, so that an update keeps its rows; any other knob that
-    is not set has the value of the user's own key, else TRL's default.
+    An accumulation that is not set follows from the micro-batch, so that an update keeps its rows: micro-batch x
+    accumulation x data-parallel ranks. Any other knob that is not set has the value of the user's own key, else TRL's
+    default.
 
     Args:
-        longest: tokens of the longest prompt and completion (``training_keys``).
+        rows_per_update: completions of an update.
+        longest: tokens of the longest prompt and completion, the default of vLLM's length limit; the model's own
+            limit may need a larger cache than the machine has.
         passthrough: the user's own keys, whose mappings are merged with the knobs.
 
     Raises:

@@ -75,18 +75,12 @@ def import_config(
     *,
     folder: str = ".",
 ) -> Imported:
-    """Reads the file's keys into knobs, inputs and ``passthrough``.
+    """Reads the file's keys into knobs, inputs and ``passthrough``, as TRL's ``import_config``.
 
     Args:
-        text: a script that starts ``verl.trainer.main_ppo``, overrides one a line or as a YAML list, or a YAML
-            configuration; at most 64 KiB.
-        fields: not used; verl's keys are a table (``unknown_keys``).
+        text: as for ``reading.read_given``; ``folder``: the folder of the file.
+        fields: not used, for verl's keys are a table (``unknown_keys``); nor are ``files``, which verl does not name.
         processes: GPUs that train; 0 takes the file's number.
-        files: not used; verl's configuration names no other file.
-        folder: folder of the file.
-
-    Raises:
-        ConfigError: naming file, line, key, and what was expected or what to do.
     """
     del fields, files
     run = _Run(read_given(text, name, folder), name)

@@ -104,13 +104,8 @@ def _mode(configuration: Mapping[str, KnobValue]) -> str:
 def explicit(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks: int) -> dict[str, KnobValue]:
     """Returns ``configuration`` with verl's defaults written out; idempotent.
 
-    Args:
-        configuration: knobs; ``micro_batch_size`` is one of them.
-        rows_per_update: completions of an update, which set the accumulation if it is not set.
-        ranks: data-parallel training processes (``search_spaces.batch.data_ranks``).
-
-    Raises:
-        ValueError: no ``micro_batch_size``, for which verl has no default.
+    An accumulation that is not set follows from ``rows_per_update`` and the data-parallel ``ranks``. Raises ValueError
+    without ``micro_batch_size``, for which verl has no default.
     """
     if "micro_batch_size" not in configuration:
         raise ValueError("verl needs a micro_batch_size: it has no default of its own")
@@ -134,12 +129,8 @@ def to_keys(
 ) -> dict[str, Any]:
     """Returns verl's keys for every knob, set or not, except knobs that act by environment variables.
 
-    Args:
-        rows_per_update: completions of an update, if the configuration sets no accumulation.
-        longest: tokens of the longest prompt and completion, the engine's default length limit.
-
-    Raises:
-        ValueError: a knob or value that verl cannot take (``unsupported``), or a batch without whole groups.
+    The arguments are those of ``render.settings``. Raises ValueError for a knob or value that verl cannot take
+    (``unsupported``), or a batch without whole groups.
     """
     refuse(unwritable(configuration))
     ranks = max(1, gpus // model_parallel(configuration))
@@ -229,14 +220,9 @@ def _rollout(values: Mapping[str, KnobValue]) -> dict[str, Any]:
 
 
 def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
-    """Returns the knobs that ``keys`` set, with the whole batch; keys that are no knobs are ignored.
+    """Returns the knobs that ``keys`` (after ``flattened``) set, with the whole batch; ``gpus`` train on all nodes.
 
-    Args:
-        keys: dotted key -> value, after ``flattened``.
-        gpus: training GPUs on all nodes.
-
-    Raises:
-        KnobKeyError: naming the key and what was expected.
+    Raises KnobKeyError with the key and the expected value.
     """
     found: dict[str, KnobValue] = {}
     other = megatron.chosen(keys)

@@ -41,15 +41,9 @@ def settings(
     longest: int | None = None,
     passthrough: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns verl's keys for ``configuration``; knobs without an effect have verl's own value.
+    """Returns verl's keys for ``configuration``, as TRL's ``settings``; knobs without an effect have verl's own value.
 
-    Args:
-        rows_per_update: completions of an update, which set the accumulation if it is not set.
-        device: must be ``cuda``: verl 0.9.1 does not train on a CPU.
-        passthrough: the user's own keys, which never hold a knob.
-
-    Raises:
-        ValueError: a knob, value or device that verl cannot take.
+    ``device`` must be ``cuda``, for verl 0.9.1 does not train on a CPU. The user's own keys never hold a knob.
     """
     del passthrough
     if device != "cuda":
