@@ -67,7 +67,6 @@ def updates_per_cycle(accumulation: int, steps: Optional[int], iterations: Optio
 
     Args:
         steps: micro-batches of a generation; by default the accumulation.
-        iterations: times each micro-batch is trained on; by default once.
     """
     return math.lcm((steps or accumulation) * (iterations or 1), accumulation) // accumulation
 

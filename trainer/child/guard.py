@@ -129,7 +129,6 @@ def taken_share(before: MachineCpu, now: MachineCpu, own: float, waited: float, 
     Args:
         own: CPU seconds that the trial used.
         waited: seconds its threads waited for a CPU; without a wait, CPU time of other programs took nothing.
-        seconds: length of the time between.
     """
     if seconds <= 0:
         return 0.0

@@ -194,7 +194,6 @@ def check_limit(peaks: Mapping[str, Peaks], limit: Optional[int]) -> None:
     Without this a configuration whose tensors come and go between two looks would pass or fail by chance.
 
     Args:
-        peaks: of a cycle, by phase and as a whole.
         limit: bytes of the trial's process tree; ``None`` is none.
 
     Raises:

@@ -24,8 +24,6 @@ def model_folder(model: str, revision: Optional[str] = None, offline: bool = Fal
 
     Args:
         model: a folder, or a hub id such as ``org/name``.
-        revision: branch, tag or commit of a hub id.
-        offline: use the cache only.
 
     Raises:
         IllegalSettingError: no such model, or no access to it; the sentence names the remedy.

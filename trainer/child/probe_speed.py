@@ -106,7 +106,6 @@ def measure(limit: float, device: str = "", timed: Timer = fastest) -> Dict[str,
     """Returns all speeds of the device, within about ``limit`` seconds; figures without time left are absent.
 
     Args:
-        limit: seconds.
         device: ``cpu`` leaves a GPU alone.
         timed: ``fastest`` or ``average``; on a GPU it applies to products, copies and kernels on the device.
     """

@@ -128,7 +128,6 @@ def forget_modules(folders: Sequence[str], installed: Sequence[str]) -> None:
     """Forgets the modules imported from ``folders``, so that the next trial imports a user's reward anew.
 
     Args:
-        folders: folders of the user's own files.
         installed: subfolders whose modules stay, such as an environment's packages.
     """
     roots = _inside(folders)

@@ -40,12 +40,7 @@ def mismatch_problem(mismatch: float) -> Optional[str]:
 
 
 def gradient_problem(cosine: float, ratio: float) -> Optional[str]:
-    """Returns a sentence if a gradient differs too much from the bf16 gradient; ``None`` within the limits.
-
-    Args:
-        cosine: cosine of the angle between the two gradients.
-        ratio: norm of the gradient over the norm of the bf16 gradient.
-    """
+    """Returns a sentence if a gradient differs too much from the bf16 gradient; ``None`` within the limits."""
     if not math.isfinite(cosine) or not math.isfinite(ratio):
         return "the gradient is not finite, and that of bf16 is"
     if cosine < GRADIENT_COSINE:

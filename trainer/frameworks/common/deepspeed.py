@@ -184,8 +184,6 @@ def said_otherwise(
     """Yields (dotted place, problem) of every value that contradicts the trainer's keys.
 
     Args:
-        settings: DeepSpeed's configuration.
-        keys: the user's keys of the trainer.
         unset: defaults of these keys; a key without a value and a default is not compared.
     """
     known = {**unset, **{key: value for key, value in keys.items() if value is not None}}

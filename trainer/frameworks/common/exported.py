@@ -151,9 +151,6 @@ def gpus_of(request: ExportRequest) -> list[str]:
 def visible(request: ExportRequest, *, beside_server: bool) -> dict[str, str]:
     """Returns the variable that limits the training to its GPUs, if it may see others.
 
-    Args:
-        beside_server: beside a rollout server.
-
     Raises:
         ValueError: the GPUs cannot be split as the configuration says.
     """
@@ -168,7 +165,6 @@ def run_script(request: ExportRequest, command: Command, remark: str, *, beside_
 
     Args:
         remark: a sentence on further arguments.
-        beside_server: beside a rollout server.
     """
     lines = ["#!/bin/sh", f"# {comment(request.title)}", f"# {remark}", FIND_HERE]
     for name, value in command.environment.items():
@@ -190,7 +186,6 @@ def server_script(request: ExportRequest, argv: Sequence[str], environment: Mapp
 
     Args:
         environment: variables of the server besides its GPUs.
-        note: a comment for the reader.
 
     Raises:
         ValueError: the GPUs cannot be split as the configuration says.

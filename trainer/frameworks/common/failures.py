@@ -179,7 +179,6 @@ def diagnose(
     """Returns the cause in ``text``; ``None`` if unknown (``read_log``).
 
     Args:
-        text: a log or an exception's message.
         signs: known texts, special ones before general ones.
     """
     reading = read_log(text, signs)

@@ -241,9 +241,6 @@ def unused(name: str, training: str, mode: str) -> ConfigError:
 def check_pair(server: Served, name: str, training: str, keys: Mapping[str, Any]) -> None:
     """Checks that the training uses the server that the script starts.
 
-    Args:
-        training: name of the configuration in messages.
-
     Raises:
         ConfigError: host or port differ.
     """

@@ -109,7 +109,6 @@ def commands(text: str, script: str = "./script", environment: Mapping[str, str]
     """Returns every command that the script may run, in order, without assignments.
 
     Args:
-        script: path of the script.
         environment: variables of the process that runs the script.
 
     Raises:

@@ -78,13 +78,7 @@ LEARNING: Mapping[str, Any] = {
 def unsettable(
     acts: Mapping[str, KnobValue], framework: str, title: str, trial: str, precisions: tuple[str, ...]
 ) -> list[str]:
-    """Returns a sentence for each value among ``acts`` that no trial can set.
-
-    Args:
-        title: name of the framework in messages.
-        trial: name of a trial in messages.
-        precisions: supported precisions.
-    """
+    """Returns a sentence for each value among ``acts`` that no trial can set."""
     unset = defaults(framework)
     precision, master = (acts.get(name, unset[name]) for name in ("precision", "master_weights"))
     said, engine, known = [], acts.get("rollout_engine"), facts_of(framework).generates_with
@@ -119,8 +113,6 @@ def all_knobs(
     """Reads every knob of ``keys`` that can be read; ``report_error`` is called for each key that cannot.
 
     Args:
-        read: the framework's ``from_keys``.
-        keys: values by their types.
         together: keys that are right or wrong together; after a fault of one the reading ends.
     """
     left = dict(keys)

@@ -101,7 +101,6 @@ def refuse_config(words: Sequence[Word], launch: Launch, text: str, name: str, *
     """Raises ``ConfigError`` if the keys are in a file: names that file, and the options to write into it.
 
     Args:
-        text: text of the script.
         serves: whether the script ``name`` also starts the rollout server.
     """
     texts = [word.text for word in words]

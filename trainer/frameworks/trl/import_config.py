@@ -92,7 +92,6 @@ def read_script(text: str, name: str, faults: Faults, framework: Framework = TRL
 
     Args:
         faults: collects every option that cannot be read.
-        framework: the framework whose script is read.
 
     Raises:
         ConfigError: no such command, several, or keys in a file.

@@ -41,7 +41,6 @@ def cpus(keys: Mapping[str, Any], gpus: int, cores: int) -> dict[str, Any]:
     """Returns the number of CPUs to give Ray if its own count is too small; else empty.
 
     Args:
-        keys: the user's own, which may set a number.
         cores: cores of the machine; 0 if unknown.
     """
     own, needed = keys.get(CPUS), cpus_of(keys, gpus) + SPARE

@@ -67,7 +67,6 @@ def read_given(text: str, name: str, folder: str = ".") -> Given:
     Args:
         text: a shell script that runs ``verl.trainer.main_ppo``; a YAML mapping, nested or with dotted keys; a YAML
             list of overrides (Hydra's own ``overrides.yaml``); or one override a line.
-        folder: folder of the file.
 
     Raises:
         ConfigError: the text is none of these, or an override cannot be read; naming the line.

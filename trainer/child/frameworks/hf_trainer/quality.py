@@ -77,7 +77,6 @@ def compare(trainer: Any, inputs: Mapping[str, Any]) -> Optional[Gradients]:
 
     Args:
         trainer: in training, so that its model is on its device.
-        inputs: the training inputs of a generation.
 
     Raises:
         NotComparableError: the weights are spread over ranks, the tokens alone are not the model's input, or there is

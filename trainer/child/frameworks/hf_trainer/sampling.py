@@ -12,8 +12,6 @@ def exactly(sampling: Any, length: int, *, unended: bool = False) -> Any:
     that stop a completion (``stop_token_ids`` stop it even if the end is ignored).
 
     Args:
-        sampling: parameters of natural lengths; not changed.
-        length: tokens.
         unended: forbids an earlier end of sequence, for a trainer that masks tokens after one.
     """
     own = sampling.clone()

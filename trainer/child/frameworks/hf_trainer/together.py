@@ -70,7 +70,6 @@ def install_waits(module: Any, accelerator: Any, meter: Meter) -> None:
 
     Args:
         module: module of the trainer's class, with the functions it imported by name.
-        accelerator: object whose methods are wrapped.
     """
     for name in ("gather", "gather_for_metrics", "reduce", "wait_for_everyone"):
         setattr(accelerator, name, meter.wrap(getattr(accelerator, name), Phase.WAIT))

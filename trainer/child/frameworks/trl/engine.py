@@ -291,7 +291,6 @@ class EngineWatch:
     """Preemptions, and the highest share of the cache in use, since ``begin``.
 
     Args:
-        engine: the ``vllm.LLM``.
         held: bytes of memory that building the engine took.
 
     Raises:

@@ -23,7 +23,6 @@ def install_lengths(client: Any, lengths_of: Callable[[], Optional[Sequence[int]
     """Wraps ``generate`` of TRL's ``VLLMClient``.
 
     Args:
-        client: the main process's client; other processes have none.
         lengths_of: returns the tokens of every row of the next generation, over all ranks in order; ``None`` leaves
             the lengths to the model.
     """
