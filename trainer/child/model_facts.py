@@ -43,11 +43,6 @@ def model_folder(model: str, revision: Optional[str] = None, offline: bool = Fal
     return folder
 
 
-def commit_of(folder: Path, model: str) -> Optional[str]:
-    """Returns the commit of a snapshot in the hub's cache; ``None`` for a plain folder."""
-    return None if os.path.isdir(model) else folder.name
-
-
 def _snapshot(model: str, revision: Optional[str], offline: bool, weights: Any) -> Path:
     from huggingface_hub import snapshot_download
 

@@ -11,6 +11,7 @@ import hashlib
 import inspect
 import json
 import math
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +33,7 @@ from .contract import (
     write_atomic,
 )
 from .failures import IllegalSettingError, RewardFailedError, classify, describe, fault_of_reward, tail
-from .model_facts import commit_of, model_facts, model_folder, refuse_broken
+from .model_facts import model_facts, model_folder, refuse_broken
 from .prompt_rows import (
     MOST_MEASURED,
     MOST_WRITTEN,
@@ -182,7 +183,7 @@ def prepare(directory: Path, request: Preparation) -> Dict[str, Any]:
         "reward_s": list(cost),
         "model": model_facts(str(folder)),
         "model_folder": str(folder),
-        "commit": commit_of(folder, request.model),
+        "commit": None if os.path.isdir(request.model) else folder.name,
     }
 
 

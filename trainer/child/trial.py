@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Dict, Iterator, Mapping, Optional
 
+from .checks import check_lengths
 from .contract import NoteRecord, RunPaths, StartupPart, StartupRecord, TrialSpec
 from .journal import Journal
 from .memory import MemoryWatch, limit_data
@@ -48,16 +49,21 @@ class TrialContext:
             self.journal.write(NoteRecord(name, data))
 
     def open_meter(self) -> Meter:
-        """Creates the meter of this rank; call it after the framework is imported."""
+        """Creates the meter of this rank, and guards its memory; call it after the framework is imported.
+
+        Raises IllegalSettingError if recorded cycles have no lengths.
+        """
         spec = self.spec
+        check_lengths(spec)
         self.meter = Meter(self.journal, MemoryWatch(spec.device), spec.device, enabled=spec.meter)
+        self.guard_memory(early=True)
         return self.meter
 
     def guard_memory(self, early: bool = False) -> None:
         """Sets the memory backstop from the present mappings (``memory.limit_data``).
 
-        A framework calls this ``early``, after its imports, and again after the trainer is built. On CUDA nothing is
-        set early, because the driver maps far more than it uses.
+        It is called ``early``, after the imports, and by a framework after the trainer is built. On CUDA nothing is set
+        early, because the driver maps far more than it uses.
         """
         if self.spec.memory_limit is not None and (not early or self.spec.device != "cuda"):
             self.facts["rlimit_data"] = limit_data(self.spec.memory_limit)

@@ -112,4 +112,4 @@ def test_before_cuda_has_mapped_its_memory_nothing_is_limited(
 @pytest.mark.parametrize("framework", ["trl", "ms_swift", "open_r1"])
 def test_every_framework_asks_for_the_limit_before_and_after_it_has_built(framework: str) -> None:
     text = (Path(trial.__file__).parent / "frameworks" / framework / "run.py").read_text()
-    assert text.index("trial.guard_memory(early=True)") < text.index("trial.guard_memory()\n")
+    assert text.index("trial.open_meter()") < text.index("trial.guard_memory()\n")

@@ -342,8 +342,11 @@ def ratios(own: Any, rollout: Any, mask: Any) -> Tuple[Any, Any]:
     return each.sum(), known.sum()
 
 
-def samples_freely(trainer: Any) -> bool:
-    """Tells whether the rollout samples from the whole policy; a truncated one has other log-probs by design."""
-    top_p, top_k, min_p = trainer.top_p, trainer.top_k, trainer.min_p
-    cut = (top_p is not None and top_p < 1.0) or (top_k or 0) > 0 or (min_p or 0.0) > 0.0
-    return not cut and trainer.repetition_penalty in (None, 1.0) and not trainer.args.generation_kwargs
+def samples_freely(own: Any) -> bool:
+    """Tells whether the rollout samples from the whole policy; a truncated one has other log-probs by design.
+
+    ``own`` has the sampling's parameters: TRL's trainer, or ms-swift's arguments.
+    """
+    cut = (own.top_p is not None and own.top_p < 1.0) or (own.top_k or 0) > 0 or (own.min_p or 0.0) > 0.0
+    others = getattr(getattr(own, "args", None), "generation_kwargs", None)
+    return not cut and own.repetition_penalty in (None, 1.0) and not others

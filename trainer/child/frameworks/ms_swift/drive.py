@@ -20,7 +20,7 @@ from ...rewards import guarded, load_rewards
 from ..hf_trainer.around import replace
 from ..hf_trainer.lengths import ExactLengths
 from ..hf_trainer.loop import Loop
-from ..hf_trainer.quality import Quality, ratios
+from ..hf_trainer.quality import Quality, ratios, samples_freely
 from ..hf_trainer.rollout import MeteredRollout
 from ..hf_trainer.sampling import exactly, stretch
 from .serving import marked
@@ -197,7 +197,7 @@ class SwiftLoop(Loop):
     def quality(self) -> Quality:
         """Returns the guard of the rollout's log-probs."""
         trainer, trial = self._trainer, self._trial
-        return SwiftQuality(trainer, trial.journal, trial.rank, judged=_samples_freely(trainer.args))
+        return SwiftQuality(trainer, trial.journal, trial.rank, judged=samples_freely(trainer.args))
 
 
 class SwiftQuality(Quality):
@@ -219,12 +219,6 @@ class SwiftQuality(Quality):
 
         replace(self._trainer, "_prepare_batch_inputs", watched)
         self._note("gradient_not_compared", {"why": "it is not read from ms-swift"})
-
-
-def _samples_freely(args: Any) -> bool:
-    """Tells whether the rollout samples from the whole policy; a truncated one has other log-probs by design."""
-    cut = args.top_p < 1.0 or args.top_k > 0 or args.min_p > 0.0
-    return not cut and args.repetition_penalty in (None, 1.0)
 
 
 OWN = "ms_swift"

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
-from ...checks import check_lengths, check_version, prompt_count, updates_per_cycle
+from ...checks import check_version, prompt_count, updates_per_cycle
 from ...contract import StartupPart, TrialSpec
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, memory_pool
@@ -66,9 +66,7 @@ def run_trial(trial: TrialContext) -> None:
         entry, trainer_class = bring_in()
         from . import drive, seams
     trial.facts["versions"] = versions()
-    check_lengths(spec)
     trial.open_meter()
-    trial.guard_memory(early=True)
     counts = (spec.settings.get("steps_per_generation"), spec.passthrough.get("num_iterations"))
     updates = updates_per_cycle(spec.settings.get("gradient_accumulation_steps") or 1, *counts)
     opened = _Opened(trial)

@@ -8,12 +8,12 @@ its request, with the tokens its prompt is stretched to in the worst case.
 from __future__ import annotations
 
 import functools
-import json
 from contextvars import ContextVar
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
+from ...checks import prompts_of
 from ...contract import RunPaths, TrialSpec, read_spec
 from ...model_facts import model_folder
 from ..hf_trainer.around import replace
@@ -109,13 +109,8 @@ def shared(spec: TrialSpec, folder: str, names: Any) -> Dict[str, Any]:
     from . import arguments
 
     own: Dict[str, Any] = {key: spec.passthrough[key] for key in SHARED if key in spec.passthrough}
-    own.update(arguments.added(spec, folder, raw_prompts(spec.prompts)))
+    raw = all(isinstance(entry["prompt"], str) for entry, _ in prompts_of(spec.prompts))
+    own.update(arguments.added(spec, folder, raw))
     if "external_plugins" in own:
         own["external_plugins"] = arguments.plugins(spec)
     return {"model": folder, **{key: value for key, value in own.items() if key in names}}
-
-
-def raw_prompts(path: str) -> bool:
-    """Tells whether all prompts are plain texts."""
-    with open(path, encoding="utf-8") as stream:
-        return all(isinstance(json.loads(line)["prompt"], str) for line in stream if line.strip())

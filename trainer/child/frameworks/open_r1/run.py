@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import json
 import runpy
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
-from ...checks import SET_UP, check_lengths, check_rows, prompt_count, prompts_of, refusing, says_why, updates_per_cycle
+from ...checks import SET_UP, check_rows, prompt_count, prompts_of, refusing, says_why, updates_per_cycle
 from ...contract import StartupPart, TrialSpec
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, MeterError
@@ -126,10 +127,9 @@ def run_trial(trial: TrialContext) -> None:
     importing.before_import(spec)
     with trial.startup(StartupPart.IMPORT):
         trial.facts["versions"] = importing.bring_in()
-    keep_datasets(trial.paths.scratch / "datasets")
-    check_lengths(spec)
+    datasets: Any = importlib.import_module("datasets")
+    datasets.config.HF_DATASETS_CACHE = trial.paths.scratch / "datasets"  # its files of the prompts are the trial's
     trial.open_meter()
-    trial.guard_memory(early=True)
     path, updates = write(spec, CyclePlan(spec.protocol), trial.paths.scratch)
     rewards: List[Any] = []
     with contextlib.ExitStack() as loading:
@@ -148,13 +148,6 @@ def run_trial(trial: TrialContext) -> None:
             trial.facts.update(reward_facts(rewards))
             close_rewards(rewards)
     raise MeterError("grpo.py ended without having trained")
-
-
-def keep_datasets(folder: Path) -> None:
-    """Keeps the files that ``datasets`` makes of the prompts in the trial's own folder."""
-    import datasets
-
-    datasets.config.HF_DATASETS_CACHE = folder
 
 
 def run_script(script: Path, path: Path) -> None:

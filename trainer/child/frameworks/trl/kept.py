@@ -183,7 +183,9 @@ def put_back(state: Dict[str, Any]) -> str:
     held: Optional[Held] = state.get("engine")
     if held is not None:
         vars(held.engine).pop("generate", None)  # the trial's lengths
-    _reset_accelerate()
+    shared = importlib.import_module("accelerate.state")  # all accelerators of the process share these
+    shared.AcceleratorState._reset_state()
+    shared.GradientState._reset_state()
     end_compile_workers()
     _clear_frames()
     gc.collect()
@@ -223,24 +225,11 @@ def _survivors(watched: Dict[str, Callable[[], Any]]) -> List[str]:
     for name, reference in sorted(watched.items(), reverse=True):  # the trainer first: the others hang on it
         thing = reference()
         if isinstance(thing, torch.nn.Module):
-            _empty(thing)
+            for tensor in (*thing.parameters(), *thing.buffers()):  # other owners of a tensor keep it
+                tensor.grad, tensor.data = None, torch.empty(0, dtype=tensor.dtype, device=tensor.device)
             left += [name] if any(tensor.numel() for tensor in (*thing.parameters(), *thing.buffers())) else []
         elif thing is not None:
             vars(thing).clear()
         del thing
         gc.collect()
     return left
-
-
-def _empty(model: Any) -> None:
-    """Detaches weights, buffers and gradients from a model; other owners of a tensor keep it."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        tensor.grad = None
-        tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-
-
-def _reset_accelerate() -> None:
-    """Resets accelerate's states: all accelerators of the process share them, and they keep their first arguments."""
-    state = importlib.import_module("accelerate.state")
-    state.AcceleratorState._reset_state()
-    state.GradientState._reset_state()

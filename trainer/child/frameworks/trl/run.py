@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Tuple
 
-from ...checks import TRL, check_lengths, check_version, refusing
+from ...checks import TRL, check_version, refusing
 from ...contract import StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
@@ -43,10 +43,8 @@ def run_trial(trial: TrialContext) -> None:
     trial.facts["versions"] = build.versions()
     check_version("TRL", build.versions()["trl"], TRL)
     importing.after_import(spec)
-    check_lengths(spec)
     longest = CyclePlan(spec.protocol).longest
     trial.open_meter()
-    trial.guard_memory(early=True)
     with trial.startup(StartupPart.LOAD):
         rewards = build.rewards_of(spec)
         config, updates = build.configure(spec, longest, trial.paths.scratch)
@@ -123,16 +121,10 @@ def has_otherwise(llm: Any, seams: Mapping[str, Any]) -> Dict[str, Any]:
         if seams.get(knob) in FREE or not hasattr(place, name):
             continue
         has = getattr(place, name)
-        if not _same_value(knob, seams[knob], has):
+        fp8 = knob in ROUNDING and str(seams[knob]).startswith("fp8") and "fp8" in str(has).lower()
+        if has != seams[knob] and not fp8:  # the format has several names
             found[knob] = has if isinstance(has, (bool, int, float, type(None))) else str(has)
     for knob in ROUNDING:
         if knob in found:
             raise engine.EngineError("%s %s: the engine has %s instead" % (knob, seams[knob], found[knob]))
     return found
-
-
-def _same_value(knob: str, requested: Any, has: Any) -> bool:
-    """Tells whether vLLM's value equals the requested one; an FP8 format has several names."""
-    if knob in ROUNDING and str(requested).startswith("fp8"):
-        return "fp8" in str(has).lower()
-    return bool(has == requested)

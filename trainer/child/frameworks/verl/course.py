@@ -287,7 +287,7 @@ class StepSequence:
             raise MeterError("verl went on after its last step")
         now = StepClock.now()
         for key in TRAINED:
-            if key in data and not _is_finite(data[key]):
+            if key in data and _optional(data, key) is None:
                 raise NotFiniteError("verl logs no finite %s in step %d" % (key, number), Phase.UPDATE)
         kind = self.kinds[self.done]
         self.tally.look()
@@ -381,7 +381,3 @@ class StepSequence:
             raise MeterError("the worst case was %d + %d tokens wide" % (prompt, completion))
         peaks = record.peaks.get("cycle", Peaks())
         return WorstCaseRecord(int(self._settings[MICRO_ROWS]), prompt, completion, record.seconds, peaks)
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

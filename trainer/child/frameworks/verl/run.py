@@ -207,26 +207,19 @@ class RayDemands:
         if now - self._looked < 5.0:
             return ""
         self._looked = now
-        said = unmet(_end_of(self._log()))
+        said = unmet(self._log())
         if said != self._said:
             self._said, self._since = said, now
         return said if said and now - self._since >= PATIENCE_S else ""
 
-    def _log(self) -> Optional[Path]:
-        found: List[Path] = sorted(self.folder.glob("session_[0-9]*/logs/monitor.log"))
-        return found[-1] if found else None
-
-
-def _end_of(path: Optional[Path]) -> str:
-    """Returns the last ``TAIL_BYTES`` of a file; empty without a file."""
-    if path is None:
-        return ""
-    try:
-        with path.open("rb") as stream:
-            stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
-            return stream.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+    def _log(self) -> str:
+        """Returns the last ``TAIL_BYTES`` of the monitor's log; empty without one."""
+        try:
+            with max(self.folder.glob("session_[0-9]*/logs/monitor.log")).open("rb") as stream:
+                stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
+                return stream.read().decode("utf-8", "replace")
+        except (OSError, ValueError):  # there is none yet
+            return ""
 
 
 SUPPORTED = ((0, 9, 1), (0, 10))
