@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _PLAIN = re.compile(r"[A-Za-z_/.][A-Za-z0-9_/.@%+-]*")
@@ -59,8 +59,9 @@ def quoted(text: str) -> str:
 
 def parsed(text: str) -> Any:
     """Parses the value that ``text`` stands for. Raises HydraError for a sweep, a function or no value."""
-    value, end = _value(text.strip(), 0, top=True)
-    if end != len(text.strip()):
+    reading = _Reading(text.strip())
+    value = reading.value(top=True)
+    if reading.at != len(reading.text):
         raise HydraError(f"expected one value, got {text!r}")
     return value
 
@@ -93,86 +94,76 @@ def _key(key: Any) -> str:
     return key
 
 
-def _value(text: str, at: int, *, top: bool = False) -> tuple[Any, int]:
-    at = _after_spaces(text, at)
-    if text[at : at + 1] == "[":
-        return _list(text, at + 1)
-    if text[at : at + 1] == "{":
-        return _mapping(text, at + 1)
-    if text[at : at + 1] in ("'", '"'):
-        return _quoted(text, at)
-    return _bare(text, at, top)
+class _Reading:
+    """A text while its values are read, up to the sign ``at``."""
 
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
 
-def _list(text: str, at: int) -> tuple[list[Any], int]:
-    found: list[Any] = []
-    at = _after_spaces(text, at)
-    while text[at : at + 1] != "]":
-        value, at = _value(text, at)
-        found.append(value)
-        at = _separator(text, at, "]")
-    return found, at + 1
+    def _sign(self) -> str:
+        """Returns the next sign after spaces; empty at the end."""
+        while self.text[self.at : self.at + 1].isspace():
+            self.at += 1
+        return self.text[self.at : self.at + 1]
 
+    def value(self, *, top: bool = False) -> Any:
+        """Reads one value; ``top`` tells that nothing may follow it."""
+        sign = self._sign()
+        if sign == "[":
+            return list(self._items("]", self.value))
+        if sign == "{":
+            return dict(self._items("}", self._pair))
+        return self._quoted(sign) if sign in ("'", '"') else self._bare(top)
 
-def _mapping(text: str, at: int) -> tuple[dict[str, Any], int]:
-    found: dict[str, Any] = {}
-    at = _after_spaces(text, at)
-    while text[at : at + 1] != "}":
-        colon = text.find(":", at)
-        if colon < 0:
-            raise HydraError(f"expected a mapping, got {text!r}")
-        key = text[at:colon].strip()
-        found[key], at = _value(text, colon + 1)
-        at = _separator(text, at, "}")
-    return found, at + 1
+    def _items(self, closing: str, read: Callable[[], Any]) -> Iterator[Any]:
+        self.at += 1
+        while self._sign() != closing:
+            yield read()
+            if self._sign() == ",":
+                self.at += 1
+            elif self._sign() != closing:
+                raise HydraError(f"expected a comma or {closing}, got {self.text!r}")
+        self.at += 1
 
+    def _pair(self) -> tuple[str, Any]:
+        start, self.at = self.at, self.text.find(":", self.at) + 1
+        if not self.at:
+            raise HydraError(f"expected a mapping, got {self.text!r}")
+        return self.text[start : self.at - 1].strip(), self.value()
 
-def _separator(text: str, at: int, closing: str) -> int:
-    """Returns the index of the next item, or of the closing bracket."""
-    at = _after_spaces(text, at)
-    sign = text[at : at + 1]
-    if sign == closing:
-        return at
-    if sign != ",":
-        raise HydraError(f"expected a comma or {closing}, got {text!r}")
-    return _after_spaces(text, at + 1)
+    def _quoted(self, quote: str) -> str:
+        start = end = self.at + 1
+        while True:
+            end = self.text.find(quote, end)
+            if end < 0:
+                raise HydraError(f"a quote is not closed in {self.text!r}")
+            inside = self.text[start:end]
+            if (len(inside) - len(inside.rstrip("\\"))) % 2 == 0:
+                break
+            end += 1
+        self.at = end + 1
+        return re.sub(rf"(\\+)({quote}|\Z)", lambda sign: sign[1][: len(sign[1]) // 2] + sign[2], inside)
 
-
-def _quoted(text: str, at: int) -> tuple[str, int]:
-    quote, start = text[at], at + 1
-    end = start
-    while True:
-        end = text.find(quote, end)
-        if end < 0:
-            raise HydraError(f"a quote is not closed in {text!r}")
-        slashes = end - len(text[start:end].rstrip("\\")) - start
-        if slashes % 2 == 0:
-            break
-        end += 1
-    inside = re.sub(rf"(\\+)({quote}|\Z)", lambda found: found[1][: len(found[1]) // 2] + found[2], text[start:end])
-    return inside, end + 1
-
-
-def _bare(text: str, at: int, top: bool) -> tuple[Any, int]:
-    found, depth = "", 0
-    while at < len(text):
-        sign = text[at]
-        if sign == "\\" and text[at + 1 : at + 2] in tuple("()[]{}:=, \t\\"):
-            found, at = found + text[at + 1], at + 2
-            continue
-        if text.startswith("${", at):
-            depth, found, at = depth + 1, found + "${", at + 2
-            continue
-        if depth and sign == "}":
-            depth -= 1
-        elif not depth and sign in ",]}":
-            break
-        elif not depth and sign in "([{":
-            raise HydraError(f"expected one value, got {text!r}")
-        found, at = found + sign, at + 1
-    if top and at < len(text):
-        raise HydraError(f"expected one value, got several: {text!r}")
-    return _primitive(found.strip()), at
+    def _bare(self, top: bool) -> Any:
+        found, depth, text = "", 0, self.text
+        while self.at < len(text):
+            sign = text[self.at]
+            if sign == "\\" and text[self.at + 1 : self.at + 2] in tuple("()[]{}:=, \t\\"):
+                found, self.at = found + text[self.at + 1], self.at + 2
+                continue
+            if text.startswith("${", self.at):
+                depth, found, self.at = depth + 1, found + "${", self.at + 2
+                continue
+            if depth and sign == "}":
+                depth -= 1
+            elif not depth and sign in ",]}":
+                break
+            elif not depth and sign in "([{":
+                raise HydraError(f"expected one value, got {text!r}")
+            found, self.at = found + sign, self.at + 1
+        if top and self.at < len(text):
+            raise HydraError(f"expected one value, got several: {text!r}")
+        return _primitive(found.strip())
 
 
 def _primitive(text: str) -> Any:
@@ -180,12 +171,4 @@ def _primitive(text: str) -> Any:
         return _WORDS[text.lower()]
     if _INT.fullmatch(text) and len(text) <= LONGEST_INT:
         return int(text)
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    return text
-
-
-def _after_spaces(text: str, at: int) -> int:
-    while text[at : at + 1].isspace():
-        at += 1
-    return at
+    return float(text) if _FLOAT.fullmatch(text) else text
