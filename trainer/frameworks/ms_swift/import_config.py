@@ -96,14 +96,19 @@ def import_config(
     colocated = run.of_colocated(script.text == text) if script.text else []
     environment: dict[str, str] = faults.of(run.environment, {})
     launched = faults.of(run.launched, 0)
-    knobs, own = run.knobs(environment, launched or processes)
+    knobs, variables = run.knobs(environment, launched or processes)
     rewards = faults.of(run.named_rewards, tuple[str, ...]())
     served = faults.of(lambda: run.server_of(script, knobs, fields), server_script.NO_SERVER)
     faults.raise_collected()
     passthrough = run.passthrough()
+    asked = {
+        field: str(config_entries.unknown(name, own.line, key, show(own.unknown), field))
+        for key, own in found.arguments.items()
+        if own.unknown and key not in NOT_NEEDED and (field := asked_of(key, found.arguments))
+    }
     return Imported(
         knobs={**knobs, **served.knobs},
-        passthrough={**passthrough, "env": own} if own else passthrough,
+        passthrough={**passthrough, "env": variables} if variables else passthrough,
         model=run.values.get("model"),
         dataset={key: run.values[key] for key in DATASET if key in run.values},
         rewards=rewards,
@@ -111,7 +116,7 @@ def import_config(
         lines={key: line for key, line in run.argument_lines() if key not in run.gone},
         text=text,
         notes=(*run.notes(), *colocated, *served.notes),
-        asked=run.missing_fields(),
+        asked=asked,
         processes=launched,
     )
 
@@ -221,14 +226,6 @@ class _Run(Reading):
         return replace(
             found, notes=(*server_script.other_model(found, script.name, self.values.get("model")), *found.notes)
         )
-
-    def missing_fields(self) -> dict[str, str]:
-        """Returns the missing fields that the command line has to give, as ``Imported.asked``."""
-        return {
-            field: str(config_entries.unknown(self.name, own.line, key, show(own.unknown), field))
-            for key, own in self.found.arguments.items()
-            if own.unknown and key not in NOT_NEEDED and (field := asked_of(key, self.found.arguments))
-        }
 
     def knobs(self, environment: Mapping[str, str], processes: int) -> tuple[dict[str, KnobValue], Mapping[str, str]]:
         """Returns (the knobs of arguments and variables, the other variables)."""

@@ -25,7 +25,7 @@ from trainer.frameworks.common.deepspeed import ZERO, at, said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError, typed
 from trainer.frameworks.common.launcher import Launch, described, launch_of, sharding_of, uncounted
 from trainer.frameworks.common.script_folder import folder_notes, in_folder
-from trainer.frameworks.common.server_script import Served, ServerScript
+from trainer.frameworks.common.server_script import Served
 from trainer.frameworks.common.shell import Command
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
@@ -156,12 +156,8 @@ def _training(text: str, name: str, own: str) -> tuple[Command, int]:
     raise config_entries.problem(name, line, f"{said}, found {count}; give a script with one of them")
 
 
-def plain_keys(keys: Mapping[str, Entry]) -> dict[str, object]:
-    """Returns the words of ``keys`` as the values of a YAML file."""
-    return {key: _plain(entry) for key, entry in keys.items()}
-
-
 def _plain(entry: Entry) -> object:
+    """Returns an option's words as the value of a YAML file."""
     if not isinstance(entry.value, list):
         return entry.plain
     texts = [str(item.value) for item in entry.value]
@@ -249,7 +245,7 @@ def import_config(
     knobs = config.knobs(whole, fields, launched or processes, accelerate)
     environment = faults.of(config.environment, _NO_FILES)
     rewards = faults.of(lambda: config.rewards(values.get("reward_funcs")), tuple[str, ...]())
-    served = config.server_settings(text, knobs, server, server_name)
+    served = faults.of(lambda: config.server_of(text, knobs, server, server_name), server_script.NO_SERVER)
     faults.raise_collected()
     own = {**({"env": dict(environment)} if "env" in config.entries else {}), **served.keys}
     return Imported(
@@ -291,7 +287,7 @@ class Config(Reading):
         for key, entry in keys.items():
             with self.faults.caught():
                 config_entries.check_storable(key, entry, name)
-                why = self.refusal(key, plain_keys({key: entry})[key] if self.script else entry.plain)
+                why = self.refusal(key, _plain(entry) if self.script else entry.plain)
                 if why is not None:
                     raise config_entries.problem(name, entry.line, f"{key}: {why}")
                 named = key in FILES and key in files
@@ -300,12 +296,12 @@ class Config(Reading):
 
     def plain(self, key: str) -> object:
         """Returns the value of ``key`` as YAML has it."""
-        return plain_keys(self.entries)[key] if self.script else self.entries[key].plain
+        return _plain(self.entries[key]) if self.script else self.entries[key].plain
 
     def launch(self) -> AccelerateFile:
         """Removes the keys of the launch, which ``trl grpo`` takes from the same file; returns the launch."""
         lines = self.lines
-        said = {key: str(plain_keys(self.entries)[key]) for key in (PROCESSES, *SHARDED) if key in self.entries}
+        said = {key: str(_plain(self.entries[key])) for key in (PROCESSES, *SHARDED) if key in self.entries}
         self.entries = {key: entry for key, entry in self.entries.items() if key not in said}
         self.lines = config_entries.lines_of(self.entries)
         found = NO_LAUNCH
@@ -395,14 +391,13 @@ class Config(Reading):
         entry = self.entries.get(config_entries.ENVIRONMENT)
         return {} if entry is None else config_entries.environment_of(entry, self.name, any_name=any_name)
 
-    def server_settings(self, text: str, knobs: dict[str, KnobValue], server: str, server_name: str) -> Served:
-        """Reads the script that starts the rollout server, perhaps ``text``. Raises ``ConfigError`` if two do."""
+    def server_of(self, text: str, knobs: dict[str, KnobValue], server: str, server_name: str) -> Served:
+        """Reads the script that starts the rollout server, perhaps ``text``.
+
+        Removes a colocated engine's settings from ``knobs`` and lines, with a note.
+        """
         itself = text if self.script and starts_server(text, self.name, knobs) else ""
         script = server_script.paired(self.name, server, server_name, itself=itself)
-        return self.faults.of(lambda: self.server_of(script, knobs), server_script.NO_SERVER)
-
-    def server_of(self, script: ServerScript, knobs: dict[str, KnobValue]) -> Served:
-        """Reads the server's script; removes a colocated engine's settings from ``knobs`` and lines, with a note."""
         if not script.text:
             return server_script.NO_SERVER
         if not wants_server(knobs):
