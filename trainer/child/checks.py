@@ -13,6 +13,16 @@ from .failures import IllegalSettingError, memory_pool
 
 TRL = ((1, 16), (1, 17))
 """TRL versions that the seams and the meter were checked against: from the first, below the second."""
+MEASURING: Mapping[str, Any] = {
+    "num_train_epochs": 1,
+    "logging_strategy": "steps",
+    "logging_steps": 1,
+    "report_to": "none",
+    "save_strategy": "no",
+    "eval_strategy": "no",
+    "disable_tqdm": True,
+}
+"""Settings of transformers' trainers in a trial: every step is logged, nothing is evaluated or saved."""
 SET_UP = (ValueError, TypeError, ImportError, NotImplementedError)
 """Exceptions by which frameworks refuse settings."""
 

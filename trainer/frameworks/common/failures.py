@@ -130,15 +130,22 @@ BY_REASON: Mapping[FailureReason, str] = {
 
 _WEIGHTS = (StartupPart.IMPORT.value, StartupPart.LOAD.value)
 _ENGINE = (StartupPart.SERVER.value, StartupPart.ENGINE.value, StartupPart.CAPTURE.value, Phase.SYNC.value)
-_BY_PHASE = {
+BY_PHASE: Mapping[str, str] = {
     Phase.GENERATE.value: FEWER_ROWS,
     Phase.LOGPROB.value: FEWER_LOGPROB_ROWS,
     Phase.UPDATE.value: SMALLER_BATCH,
 }
+"""Phase of a cycle -> suggestion where memory does not suffice in it."""
 
 
-def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
-    """Returns one suggestion for a failure of this kind; empty if there is none."""
+def suggest(
+    reason: FailureReason,
+    phase: str | Phase | None = None,
+    pool: Pool | None = None,
+    *,
+    by_phase: Mapping[str, str] = BY_PHASE,
+) -> str:
+    """Returns one suggestion for a failure of this kind, for want of memory by its phase; empty if there is none."""
     where = phase.value if isinstance(phase, Phase) else phase
     if reason is FailureReason.HANG and where == Phase.SYNC.value:
         return STUCK_SYNC
@@ -154,7 +161,7 @@ def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool 
         return LESS_SERVED
     if where in _ENGINE:
         return LESS_HOST if pool is Pool.HOST else SMALLER_SHARE
-    return _BY_PHASE.get(where or "", LESS_HOST if pool is Pool.HOST else SMALLER_BATCH)
+    return by_phase.get(where or "", LESS_HOST if pool is Pool.HOST else SMALLER_BATCH)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, StartupPart, illegal
+from trainer.child.contract import SIGNS, Phase, Sign, StartupPart, illegal
 from trainer.frameworks.common import failures as shared
 
 _ENGINE = StartupPart.ENGINE.value
@@ -87,11 +87,4 @@ FEWER_LOGPROB_ROWS = "lower logprob_rows or micro_batch_size: ms-swift computes 
 
 
 diagnose = partial(shared.diagnose, signs=ALL, suggestions=SUGGESTIONS)
-
-
-def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
-    """Returns a suggestion for a failure of this kind; empty if there is none."""
-    where = phase.value if isinstance(phase, Phase) else phase
-    if reason is FailureReason.OOM and where == Phase.LOGPROB.value and pool is not Pool.ROLLOUT_CACHE:
-        return FEWER_LOGPROB_ROWS
-    return shared.suggest(reason, phase, pool)
+suggest = partial(shared.suggest, by_phase={**shared.BY_PHASE, Phase.LOGPROB.value: FEWER_LOGPROB_ROWS})

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, illegal, infra
-from trainer.frameworks.common.failures import FEWER_LOGPROB_ROWS, FEWER_ROWS, SMALLER_BATCH
-from trainer.frameworks.common.failures import SUGGESTIONS as SHARED
-from trainer.frameworks.common.failures import diagnose as shared_diagnose
-from trainer.frameworks.common.failures import suggest as shared_suggest
+from trainer.child.contract import SIGNS, Phase, Sign, illegal, infra
+from trainer.frameworks.common import failures as shared
 
 SUGGESTIONS: Mapping[str, str] = {
-    **SHARED,
+    **shared.SUGGESTIONS,
     "sampler": "lower gpu_memory_utilization, or beside the training micro_batch_size or gradient_accumulation_steps, "
     "whose product TRL 0.18 lets decode together",
     "openr1_registry": "name only rewards of Open-R1's registry (src/open_r1/rewards.py), or give the study your own",
@@ -26,7 +23,7 @@ SUGGESTIONS: Mapping[str, str] = {
     "openr1_model_arguments": "remove model_init_kwargs; torch_dtype and attn_implementation are keys of their own",
     "openr1_liger_loss": "set fused_loss false, or remove delta",
     "openr1_no_liger": "set fused_loss false, or install liger-kernel in the training environment",
-    "openr1_groups": SHARED["groups"],
+    "openr1_groups": shared.SUGGESTIONS["groups"],
 }
 """Name of a sign -> suggestion."""
 
@@ -50,11 +47,8 @@ OWN: tuple[Sign, ...] = (
 """Texts of Open-R1's own script, of TRL 0.18 and of accelerate 1.4, from their sources."""
 
 
-diagnose = partial(shared_diagnose, signs=(*OWN, *SIGNS), suggestions=SUGGESTIONS)
+diagnose = partial(shared.diagnose, signs=(*OWN, *SIGNS), suggestions=SUGGESTIONS)
 
 
-def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
-    """Returns a suggestion for a failure of this kind; empty if there is none."""
-    said = shared_suggest(reason, phase, pool)
-    # In TRL 0.18 a log-prob pass is of a micro-batch's rows, and no knob chunks it.
-    return SMALLER_BATCH if said == FEWER_LOGPROB_ROWS else FEWER_ROWS if said == FEWER_ROWS else said
+suggest = partial(shared.suggest, by_phase={**shared.BY_PHASE, Phase.LOGPROB.value: shared.SMALLER_BATCH})
+"""In TRL 0.18 a log-prob pass is of a micro-batch's rows, and no knob chunks it."""

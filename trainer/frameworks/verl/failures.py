@@ -111,7 +111,12 @@ SUGGESTIONS: Mapping[str, str] = {
 }
 """Name of a sign -> suggestion."""
 
-_REWARD_IN_GEN = "verl scores completions inside generation; look for the reward's own traceback further up"
+_ON_GPU: Mapping[str, str] = {
+    **shared.BY_PHASE,
+    Phase.LOGPROB.value: "lower logprob_rows, or logprob_tokens with dynamic_batching; or fused_loss true",
+    Phase.UPDATE.value: "lower micro_batch_size (update_tokens with dynamic_batching), or turn "
+    "rollout_offload_optimizer or gradient_checkpointing on",
+}
 
 
 diagnose = partial(shared.diagnose, signs=(*VERL, *contract.SIGNS), suggestions=SUGGESTIONS)
@@ -119,14 +124,6 @@ diagnose = partial(shared.diagnose, signs=(*VERL, *contract.SIGNS), suggestions=
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
     """Returns a suggestion for a failure of this kind; empty if there is none."""
-    where = phase.value if isinstance(phase, Phase) else phase
-    if reason is OOM and pool is not Pool.HOST and where == Phase.LOGPROB.value:
-        return "lower logprob_rows, or logprob_tokens with dynamic_batching; or fused_loss true"
-    if reason is OOM and pool is not Pool.HOST and where == Phase.UPDATE.value:
-        return (
-            "lower micro_batch_size (update_tokens with dynamic_batching), or turn rollout_offload_optimizer or "
-            "gradient_checkpointing on"
-        )
     if reason is FailureReason.REWARD_ERROR:
-        return _REWARD_IN_GEN
-    return shared.suggest(reason, phase, pool)
+        return "verl scores completions inside generation; look for the reward's own traceback further up"
+    return shared.suggest(reason, phase, pool, by_phase=shared.BY_PHASE if pool is Pool.HOST else _ON_GPU)

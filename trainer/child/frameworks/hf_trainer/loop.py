@@ -284,8 +284,11 @@ class Loop:
         rows = self._rows
         if kind is CycleKind.MAXIMUM:
             return [self._spec.max_completion_length] * rows
+        if kind is CycleKind.RECORDED and not self._lengths:
+            self._lengths = resample(self._natural, self._spec.rows_per_update, self._spec.seed)
+            self._trial.note("lengths", {"lengths": list(self._lengths)})
         if kind is CycleKind.NATURAL or not self._lengths:
-            return None if kind is not CycleKind.RECORDED else self._take_natural()
+            return None
         dealt = assign(self._lengths, rows, self._spec.seed, self._plan.done[kind])
         return doubled(dealt, self._spec.max_completion_length) if kind is CycleKind.DOUBLE else dealt
 
@@ -293,11 +296,6 @@ class Loop:
     def _rows(self) -> int:
         """Rows generated in a cycle, over all ranks."""
         return self._updates * self._spec.rows_per_update // int(self._trainer.args.num_iterations)
-
-    def _take_natural(self) -> Sequence[int]:
-        self._lengths = resample(self._natural, self._spec.rows_per_update, self._spec.seed)
-        self._trial.note("lengths", {"lengths": list(self._lengths)})
-        return assign(self._lengths, self._rows, self._spec.seed, 0)
 
     def _close(self) -> None:
         kind = self._kind

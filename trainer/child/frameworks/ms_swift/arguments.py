@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence
 
+from ...checks import MEASURING
 from ...contract import TrialSpec
 from ...failures import IllegalSettingError
 from ...user_environment import ENVIRONMENT_KEY
@@ -90,6 +91,7 @@ def command_line(
     the time of a step.
     """
     measuring: Dict[str, Any] = {
+        **MEASURING,
         "rlhf_type": "grpo",
         "model": folder,
         "dataset": [prompts],
@@ -99,16 +101,9 @@ def command_line(
         "max_completion_length": spec.max_completion_length,
         "max_length": spec.max_prompt_length,
         "max_steps": steps,
-        "num_train_epochs": 1,
-        "logging_strategy": "steps",
-        "logging_steps": 1,
-        "report_to": ["none"],
-        "save_strategy": "no",
-        "eval_strategy": "no",
         "output_dir": str(scratch / "swift"),
         "add_version": False,
         "check_model": False,
-        "disable_tqdm": True,
         "seed": spec.seed,
     }
     # The folder is of the revision that the user names.

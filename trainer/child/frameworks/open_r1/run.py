@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
-from ...checks import SET_UP, check_rows, prompt_count, prompts_of, refusing, says_why, updates_per_cycle
+from ...checks import MEASURING, SET_UP, check_rows, prompt_count, prompts_of, refusing, says_why, updates_per_cycle
 from ...contract import StartupPart, TrialSpec
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, MeterError
@@ -49,6 +49,7 @@ def write(spec: TrialSpec, plan: CyclePlan, folder: Path) -> Tuple[Path, int]:
 def measuring(spec: TrialSpec, steps: int, folder: Path) -> Dict[str, Any]:
     """Returns the settings of measuring; the output folder is new, as Open-R1 resumes from a checkpoint."""
     return {
+        **MEASURING,
         "model_name_or_path": spec.model,
         "model_revision": spec.revision or "main",
         "dataset_name": str(folder / "prompts"),
@@ -61,16 +62,9 @@ def measuring(spec: TrialSpec, steps: int, folder: Path) -> Dict[str, Any]:
         "max_completion_length": spec.max_completion_length,
         "output_dir": str(folder / "output"),
         "max_steps": steps,
-        "num_train_epochs": 1,
-        "logging_strategy": "steps",
-        "logging_steps": 1,
         "log_completions": False,
-        "report_to": "none",
-        "save_strategy": "no",
-        "eval_strategy": "no",
         "do_eval": False,
         "push_to_hub": False,
-        "disable_tqdm": True,
         "seed": spec.seed,
         "use_cpu": spec.device == "cpu",
     }

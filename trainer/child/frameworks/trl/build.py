@@ -14,7 +14,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer, ModelConfig, ScriptArguments, get_peft_config, get_quantization_config
 from trl.trainer.utils import create_model_from_path
 
-from ...checks import as_mapping, check_rows, prompt_count, prompts_of, refusing, updates_per_cycle
+from ...checks import MEASURING, as_mapping, check_rows, prompt_count, prompts_of, refusing, updates_per_cycle
 from ...contract import TrialSpec
 from ...failures import IllegalSettingError
 from ...rewards import guarded, load_rewards
@@ -64,21 +64,15 @@ def build_config(spec: TrialSpec, steps: int, scratch: Path) -> Any:
     the time of a step.
     """
     measuring = {
+        **MEASURING,
         "output_dir": str(scratch / "trl"),
         "max_completion_length": spec.max_completion_length,
         "max_steps": steps,
-        "num_train_epochs": 1,
-        "logging_strategy": "steps",
-        "logging_steps": 1,
-        "report_to": "none",
-        "save_strategy": "no",
-        "eval_strategy": "no",
         "do_eval": False,
         "eval_on_start": False,
         "load_best_model_at_end": False,
         "push_to_hub": False,
         "resume_from_checkpoint": None,
-        "disable_tqdm": True,
         "seed": spec.seed,
         "use_cpu": spec.device == "cpu" and not on_cpu(spec),
     }
