@@ -219,7 +219,7 @@ def knob_keys(request: ExportRequest) -> dict[str, Any]:
     found = keys.settings(
         request.configuration, request.rows_per_update, request.world_size, passthrough=request.passthrough
     )
-    return {**found, **(keys.trainer_keys() if keys.wants_server(request.configuration) else {})}
+    return {**found, **(keys.TRAINER_KEYS if keys.wants_server(request.configuration) else {})}
 
 
 def whole_recipe(request: ExportRequest, rewards: Rewards) -> str:

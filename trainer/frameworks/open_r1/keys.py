@@ -168,9 +168,8 @@ TIMEOUT_S = 900.0
 MODULE = ("-m", "trl.scripts.vllm_serve")
 
 
-def trainer_keys(port: int = PORT) -> dict[str, Any]:
-    """Returns the recipe keys that lead to the server."""
-    return {"vllm_server_host": HOST, "vllm_server_port": port, "vllm_server_timeout": TIMEOUT_S}
+TRAINER_KEYS: Mapping[str, Any] = {"vllm_server_host": HOST, "vllm_server_port": PORT, "vllm_server_timeout": TIMEOUT_S}
+"""Recipe keys that lead an exported run to its server."""
 
 
 def trainer_settings(port: int) -> dict[str, Any]:
