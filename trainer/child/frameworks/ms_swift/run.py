@@ -8,9 +8,9 @@ import importlib
 import importlib.metadata
 import os
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
-from ...checks import check_version, prompt_count, updates_per_cycle
+from ...checks import check_version, prompt_count, refusing, updates_per_cycle
 from ...contract import StartupPart, TrialSpec
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, memory_pool
@@ -19,6 +19,7 @@ from ...reward_files import working_in
 from ...rewards import close_rewards, reward_facts
 from ...trial import TrialContext
 from ...user_environment import put_trial_environment
+from ..hf_trainer.around import replace
 from . import arguments
 
 MODULES = ("swift.pipelines", "swift.rlhf_trainers.grpo_trainer")
@@ -69,23 +70,27 @@ def run_trial(trial: TrialContext) -> None:
     trial.open_meter()
     counts = (spec.settings.get("steps_per_generation"), spec.passthrough.get("num_iterations"))
     updates = updates_per_cycle(spec.settings.get("gradient_accumulation_steps") or 1, *counts)
-    opened = _Opened(trial)
-    opened.begin(StartupPart.LOAD)
-    try:
+    part = contextlib.ExitStack()  # it begins and ends in different calls of ms-swift
+    part.enter_context(trial.startup(StartupPart.LOAD))
+    with refusing():
         seams.install(spec.seams)
-    except seams.SeamError as error:
-        raise IllegalSettingError(str(error)) from error
     rewards = drive.rewards_of(spec)
     argv = words(trial, rewards, CyclePlan(spec.protocol).longest * updates)
 
-    def run(trainer: Any, train: Callable[[], Any]) -> Any:
-        opened.end()
-        trial.guard_memory()
-        return drive.SwiftLoop(trial, trainer, updates).drive(train)
+    def build(own: Any, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        part.close()
+        with trial.startup(StartupPart.ENGINE):
+            own(trainer, *args, **kwargs)
 
+    def train(own: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        trial.guard_memory()
+        return drive.SwiftLoop(trial, trainer, updates).drive(functools.partial(own, trainer, *args, **kwargs))
+
+    replace(trainer_class, "__init__", build)
+    replace(trainer_class, "train", train)
     try:
-        with measured(trainer_class, opened, run), working_in(arguments.folder(spec)):
-            _enter(entry, argv, opened)
+        with working_in(arguments.folder(spec)):
+            _enter(entry, argv, trial)
     finally:
         trial.facts.update(reward_facts(rewards))
         close_rewards(rewards)
@@ -112,49 +117,7 @@ def versions() -> Dict[str, str]:
     return {name: importlib.metadata.version(name) for name in ("torch", "transformers", "trl", "ms-swift")}
 
 
-class _Opened:
-    """The current part of the start-up, which begins and ends in different calls of ms-swift."""
-
-    def __init__(self, trial: TrialContext) -> None:
-        self._trial = trial
-        self._part: Any = None
-        self.built = False
-        """Whether the trainer is built; a later failure is no refused setting."""
-
-    def begin(self, part: StartupPart) -> None:
-        self.end()
-        self._part = self._trial.startup(part)
-        self._part.__enter__()
-
-    def end(self) -> None:
-        part, self._part = self._part, None
-        if part is not None:
-            part.__exit__(None, None, None)
-
-
-@contextlib.contextmanager
-def measured(trainer_class: Any, opened: _Opened, drive: Callable[..., Any]) -> Iterator[None]:
-    """Measures the building of a trainer as the engine's start, and passes its ``train`` to ``drive``."""
-    build, train = trainer_class.__init__, trainer_class.train
-
-    @functools.wraps(build)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        opened.begin(StartupPart.ENGINE)
-        build(self, *args, **kwargs)
-        opened.built = True
-
-    @functools.wraps(train)
-    def train_measured(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return drive(self, functools.partial(train, self, *args, **kwargs))
-
-    trainer_class.__init__, trainer_class.train = __init__, train_measured
-    try:
-        yield
-    finally:
-        trainer_class.__init__, trainer_class.train = build, train
-
-
-def _enter(entry: Callable[[List[str]], Any], argv: List[str], opened: _Opened) -> None:
+def _enter(entry: Callable[[List[str]], Any], argv: List[str], trial: TrialContext) -> None:
     """Runs ms-swift's entry point. Raises ``IllegalSettingError`` for settings that it refuses before training."""
     refused = (ValueError, TypeError, ImportError, NotImplementedError, AssertionError, SystemExit)
     own = sys.argv
@@ -162,7 +125,7 @@ def _enter(entry: Callable[[List[str]], Any], argv: List[str], opened: _Opened) 
     try:
         entry(argv)
     except refused as error:
-        if opened.built or memory_pool(error) is not None:
+        if trial.part not in (StartupPart.LOAD, StartupPart.ENGINE) or memory_pool(error) is not None:
             raise
         why = "its parser says why at the end of the log" if isinstance(error, SystemExit) else str(error)
         raise IllegalSettingError(why or type(error).__name__) from error

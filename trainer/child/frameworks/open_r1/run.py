@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import importlib
 import json
 import runpy
@@ -18,6 +19,7 @@ from ...failures import IllegalSettingError, MeterError
 from ...rewards import close_rewards, guarded, load_rewards, reward_facts
 from ...trial import TrialContext
 from ...user_environment import ENVIRONMENT_KEY
+from ..hf_trainer.around import replace
 from ..hf_trainer.weight_group import client_at_port
 from . import importing
 
@@ -184,28 +186,25 @@ def install_rewards(trial: TrialContext, loaded: List[Any]) -> None:
 
 
 def install_trainer(trial: TrialContext, updates: int, loading: contextlib.ExitStack) -> None:
-    """Replaces the trainer that ``grpo.py`` imports by a subclass that measures cycles."""
-    import trl
-    from trl import GRPOTrainer
-
+    """Makes the trainer that ``grpo.py`` imports measure cycles."""
     from .drive import OpenR1Loop
 
-    class Metered(GRPOTrainer):  # type: ignore[misc]
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            loading.close()
-            config = kwargs["args"]
-            rows = config.per_device_train_batch_size * config.gradient_accumulation_steps * config.world_size
-            check_rows(rows, trial.spec)
-            trial.note("script", {"config": type(config).__module__})
-            with trial.startup(StartupPart.ENGINE), refusing():
-                super().__init__(*args, **kwargs)
-            trial.guard_memory()
+    def build(own: Any, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        loading.close()
+        config = kwargs["args"]
+        check_rows(
+            config.per_device_train_batch_size * config.gradient_accumulation_steps * config.world_size, trial.spec
+        )
+        trial.note("script", {"config": type(config).__module__})
+        with trial.startup(StartupPart.ENGINE), refusing():
+            own(trainer, *args, **kwargs)
+        trial.guard_memory()
 
-        def train(self, *_: Any, **__: Any) -> Any:
-            OpenR1Loop(trial, self, updates).drive(super().train)
-            raise FinishedError
+    def train(own: Any, trainer: Any, *_: Any, **__: Any) -> Any:
+        OpenR1Loop(trial, trainer, updates).drive(functools.partial(own, trainer))
+        raise FinishedError
 
-    module = sys.modules[importing.TRAINER]
-    module.VLLMClient = client_at_port(module.VLLMClient)  # type: ignore[attr-defined]
-    Metered.__name__ = GRPOTrainer.__name__
-    trl.GRPOTrainer = Metered
+    module: Any = sys.modules[importing.TRAINER]
+    module.VLLMClient = client_at_port(module.VLLMClient)
+    replace(module.GRPOTrainer, "__init__", build)
+    replace(module.GRPOTrainer, "train", train)
