@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import io
 import os
 import re
 import shutil
@@ -37,7 +38,8 @@ LAST_WORDS_S = 1.0
 """Ray's daemons may hold the output open when verl has ended."""
 LINES = 2000
 CHUNK = 1 << 16
-_COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
+"""Most characters of a line; a longer one counts as several."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PREFIX = re.compile(r"^(?:\([^()]*\bpid=[^()]*\)\s*)+")
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception|Interrupt|Value)(?::|\(|$)")
 _ECHO = re.compile(r"RayTaskError|ActorDiedError|WorkerCrashedError")
@@ -66,6 +68,8 @@ class Verl:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
+        assert self._child.stdout is not None  # noqa: S101  (narrowing; it is a pipe)
+        self._output = io.TextIOWrapper(self._child.stdout, encoding="utf-8", errors="replace", newline="\n")
         self._lines: Deque[str] = deque(maxlen=LINES)
         self._listener = threading.Thread(target=self._listen, name="autotune-verl", daemon=True)
         self._listener.start()
@@ -76,21 +80,12 @@ class Verl:
         return self._child.poll()
 
     def _listen(self) -> None:
-        assert self._child.stdout is not None  # noqa: S101  (narrowing; it is a pipe)
-        reading, rest = self._child.stdout.fileno(), b""
-        while data := os.read(reading, CHUNK):
-            *whole, rest = (rest + _COLOUR.sub(b"", data)).split(b"\n")
-            if len(rest) > CHUNK:
-                whole, rest = [*whole, rest], b""
-            self._pass_on(whole)
-        self._pass_on([rest] if rest else [])
-
-    def _pass_on(self, lines: List[bytes]) -> None:
-        for line in lines:
-            self._lines.append(line.decode("utf-8", "replace").rpartition("\r")[2])
-        with contextlib.suppress(OSError):
-            sys.stdout.write("".join(line.decode("utf-8", "replace") + "\n" for line in lines))
-            sys.stdout.flush()
+        for line in iter(lambda: self._output.readline(CHUNK), ""):
+            plain = _COLOUR.sub("", line).rstrip("\n")
+            self._lines.append(plain.rpartition("\r")[2])
+            with contextlib.suppress(OSError):
+                sys.stdout.write(plain + "\n")
+                sys.stdout.flush()
 
     def last_lines(self) -> str:
         """Returns the last lines of the output; after the end, up to the last."""
