@@ -13,8 +13,8 @@ from tests.support.not_none import not_none
 from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, StartupPart
 from trainer.frameworks import ms_swift, open_r1, verl
 from trainer.frameworks.common.failures import Diagnosis
-from trainer.frameworks.ms_swift.failures import OWN as OF_SWIFT
-from trainer.frameworks.open_r1.failures import OWN as OF_OPEN_R1
+from trainer.frameworks.ms_swift import OWN_SIGNS as OF_SWIFT
+from trainer.frameworks.open_r1 import OWN_SIGNS as OF_OPEN_R1
 from trainer.frameworks.verl.failures import VERL
 
 OOM = FailureReason.OOM
