@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 
 import pytest
@@ -15,12 +14,13 @@ from trainer.frameworks import ms_swift, open_r1, verl
 from trainer.frameworks.common.failures import Diagnosis
 from trainer.frameworks.ms_swift import OWN_SIGNS as OF_SWIFT
 from trainer.frameworks.open_r1 import OWN_SIGNS as OF_OPEN_R1
-from trainer.frameworks.verl.failures import VERL
+from trainer.frameworks.verl.failures import SUGGESTIONS, VERL
 
 OOM = FailureReason.OOM
 SIGNS_OF: dict[str, tuple[Sign, ...]] = {"ms_swift": OF_SWIFT, "open_r1": OF_OPEN_R1, "verl": VERL}
 DIAGNOSE = {"ms_swift": ms_swift.diagnose, "open_r1": open_r1.diagnose, "verl": verl.diagnose}
 SUGGEST = {"ms_swift": ms_swift.suggest, "open_r1": open_r1.suggest, "verl": verl.suggest}
+SUGGESTIONS_OF = {"ms_swift": ms_swift.SUGGESTIONS, "open_r1": open_r1.SUGGESTIONS, "verl": SUGGESTIONS}
 EACH = pytest.mark.parametrize("framework", sorted(SIGNS_OF))
 TEXTS = [(of, name, text) for of in sorted(SIGNS_OF) for name, texts in OF_FRAMEWORKS[of].items() for text in texts]
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB"
@@ -35,8 +35,7 @@ def test_a_text_is_known_and_says_what_to_try(framework: str, name: str, text: s
     sign = next(sign for sign in SIGNS_OF[framework] if sign.name == name)
     found = known(framework, f"step 1\nTraceback (most recent call last):\n{text}\n")
     assert (found.reason, found.pool, found.phase) == (sign.reason, sign.pool, sign.phase)
-    suggestions = importlib.import_module(f"trainer.frameworks.{framework}.failures").SUGGESTIONS
-    assert found.suggestion == suggestions[name] != ""
+    assert found.suggestion == SUGGESTIONS_OF[framework][name] != ""
     assert found.message in text
 
 
