@@ -23,7 +23,7 @@ WORDS = {
         trials_view.tone,
         *(sentences.evidence_words, sentences.lengths_words, sentences.memory_words, sentences.row_gain_words),
         *(sentences.gain_figure, sentences.measured_words, sentences.model_name, sentences.phase_words),
-        *(numbers.format_duration, numbers.rate, numbers.signed_percent, standings.count, standings.outcome_word),
+        *(numbers.format_duration, numbers.per_second, numbers.rate, standings.count, standings.outcome_word),
         *(sentences.speed_words, text.brief, text.changes, text.clean, text.knob_value),
         *(feasibility.advice, why.range_words, why.summary_words, places.busy_words, places.idle_words, timestamp),
     )

@@ -166,9 +166,8 @@ def _workload(study: Study) -> dict[str, Any]:
 
 
 def _lengths(study: Study) -> str:
-    if not study.lengths:
-        return "none yet"
-    return f"mean {statistics.fmean(study.lengths):.1f} tokens over {len(study.lengths)} rows"
+    mean = statistics.fmean(study.lengths or [0])
+    return f"mean {mean:.1f} tokens over {len(study.lengths)} rows" if study.lengths else "none yet"
 
 
 def _best(record: StudyReading) -> ComparedSide:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotune.domain import Gain
 from autotune.recommendation.comparison import ComparedSide
-from autotune.wording.numbers import figure, known_size, percent, rate, signed_percent, tells_nothing
+from autotune.wording.numbers import figure, known_size, per_second, percent, rate, signed_percent, tells_nothing
 from autotune.wording.sentences import gain_figure
 from trainer.child.contract import Phase, StartupPart
 
@@ -42,6 +42,7 @@ def figure_lines(sides: Sequence[ComparedSide], ratio: Gain | None = None) -> li
         text_line("outcome", lambda side: "ok" if side.outcome == "OK" else side.outcome.partition(":")[0]),
         text_line("tokens/hour", _speed, "" if ratio is None else gain_figure(ratio)),
         text_line("  95 % interval", _range),
+        text_line("  tokens/s", lambda side: _speed(side, per_second).partition(" ")[0]),
         text_line("cycles", lambda s: f"{s.cycles} and {s.disturbed} disturbed" if s.disturbed else str(s.cycles)),
         number_line("seconds a cycle", lambda side: side.cycle_s, _seconds),
         *(number_line(f"  {name}", _part("phases", name), _seconds) for name in _names(sides, "phases", Phase)),
@@ -80,14 +81,14 @@ def _names(sides: Sequence[ComparedSide], field: str, usual: type[Phase | Startu
     return [*(n for n in order if n in names), *sorted(names - set(order))]
 
 
-def _speed(side: ComparedSide) -> str:
-    return "-" if side.speed is None else rate(side.speed.value)
+def _speed(side: ComparedSide, show: Callable[..., str] = rate) -> str:
+    return "-" if side.speed is None else show(side.speed.value, side.speed.low, side.speed.high)
 
 
 def _range(side: ComparedSide) -> str:
     if side.speed is None or tells_nothing(side.speed.low, side.speed.high):
         return "-"
-    return f"{rate(side.speed.low)} to {rate(side.speed.high)}"
+    return " to ".join(rate(end, side.speed.low, side.speed.high) for end in (side.speed.low, side.speed.high))
 
 
 def _seconds(value: float | None) -> str:

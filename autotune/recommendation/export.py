@@ -146,7 +146,7 @@ def wanted_of(study: Study, row: RecommendationRow, threads: int) -> ExportReque
     """Returns the request for an export: the study's workload with the configuration of ``row``."""
     spec, workload = study.spec, study.spec.workload
     return ExportRequest(
-        title=f"{spec.name}: {rate(row.tokens_per_hour)} tokens/hour "
+        title=f"{spec.name}: {rate(row.tokens_per_hour, row.low, row.high)} tokens/hour "
         f"({interval_words(row.low, row.high)}), trials {', '.join(map(str, row.trials))}",
         configuration=row.configuration,
         python=spec.python,
@@ -248,7 +248,7 @@ def readme(exported: Exported, study: Study) -> str:
     lines = [
         f"# {clean(spec.name)}",
         "",
-        f"**{rate(row.tokens_per_hour)} tokens/hour** ({interval_words(row.low, row.high)}), {how}"
+        f"**{rate(row.tokens_per_hour, row.low, row.high)} tokens/hour** ({interval_words(row.low, row.high)}), {how}"
         f"; trials {', '.join(f'#{n}' for n in row.trials)}.",
         "",
         f"    sh {exported.framework.names.run}",
@@ -304,7 +304,7 @@ def native_sentence(native: RecommendationRow | None) -> str:
         return "No configuration that does without it was feasible."
     sure = "confirmed" if native.confirmed else "not confirmed"
     return (
-        f"Without it the best is {rate(native.tokens_per_hour)} tokens/hour "
+        f"Without it the best is {rate(native.tokens_per_hour, native.low, native.high)} tokens/hour "
         f"({interval_words(native.low, native.high)}; {sure}): `--native-only` exports it."
     )
 

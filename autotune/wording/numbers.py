@@ -6,31 +6,43 @@ import math
 from collections.abc import Sequence
 
 
-def rate(value: float | None) -> str:
-    """Formats tokens/hour in four digits: ``820.8k``, ``1.234M``; ``-`` for ``None``."""
+def rate(value: float | None, low: float = 0.0, high: float = 0.0) -> str:
+    """Formats tokens/hour in four digits, or those of its interval: ``820.8k``, ``1.234M``; ``-`` for ``None``."""
     if value is None or not math.isfinite(value):
         return "-"
-    number, unit = value, ""
-    for following in ("k", "M", "G", "T"):
-        if abs(number) < 999.95:
-            break
-        number, unit = number / 1000.0, following
-    if not unit:
-        return f"{number:.0f}"
-    decimals = 1 if abs(number) >= 99.995 else 2 if abs(number) >= 9.9995 else 3
-    return f"{number:.{decimals}f}{unit}"
+    scales = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"))
+    scale, unit = next((each for each in scales if abs(value) < 999.95 * each[0]), scales[-1])
+    number = abs(value / scale)
+    decimals = 0 if not unit else 1 if number >= 99.995 else 2 if number >= 9.9995 else 3
+    return f"{value / scale:.{_supported(decimals, (high - low) / scale)}f}{unit}"
 
 
-def signed_percent(ratio: float) -> str:
-    """Formats a ratio minus one: 0.213 is ``+21.3 %``, 4.2 is ``5.20x``; a value that rounds to zero is ``+0.0 %``."""
+def per_second(tokens_per_hour: float, low: float = 0.0, high: float = 0.0, gpus: int = 0) -> str:
+    """Formats tokens/hour in the unit of other tools: ``62.8 tokens/s``, or ``15.7 tokens/s for each of 4 GPUs``."""
+    unit, each = (3600.0 * gpus, f" for each of {gpus} GPUs") if gpus > 1 else (3600.0, "")
+    value = tokens_per_hour / unit
+    decimals = _supported(2 if value < 9.995 else 1 if value < 99.95 else 0, (high - low) / unit)
+    return f"{value:,.{decimals}f} tokens/s{each}"
+
+
+def _supported(decimals: int, width: float) -> int:
+    """Returns the decimals, at most ``decimals``, that an interval of that width supports: two digits of its half."""
+    return max(0, min(decimals, 1 - math.floor(math.log10(width / 2)))) if 0.0 < width < math.inf else decimals
+
+
+def signed_percent(ratio: float, low: float = 0.0, high: float = 0.0) -> str:
+    """Formats a ratio minus one, in the digits of its interval if there is one: 0.213 is ``+21.3 %``, 4.2 ``5.20x``;
+    ``faster`` or ``slower`` where the interval tells no more."""
     if not math.isfinite(ratio):
         return "unknown"
-    return f"{round(ratio * 100, 1) + 0.0:+.1f} %" if ratio <= 2.0 else _times(ratio)
-
-
-def _times(ratio: float) -> str:
-    many = 1.0 + ratio
-    return f"{many:.2f}x" if many < 9.995 else f"{many:.1f}x" if many < 99.95 else f"{many:,.0f}x"
+    if tells_nothing(1.0 + low, 1.0 + high):
+        return "faster" if ratio > 0.0 else "slower"
+    if max(ratio, high) > 2.0:
+        decimals = 2 if ratio < 8.995 else 1 if ratio < 98.95 else 0
+        return f"{1.0 + ratio:,.{_supported(decimals, high - low)}f}x"
+    decimals = _supported(1, 100 * (high - low))
+    decimals = decimals if round(100 * ratio, decimals) else 1  # the sign of an end near 0 is told
+    return f"{round(ratio * 100, decimals) + 0.0:+.{decimals}f} %"
 
 
 def tells_nothing(low: float, high: float) -> bool:
@@ -39,21 +51,12 @@ def tells_nothing(low: float, high: float) -> bool:
 
 
 def ratio_words(value: float, low: float, high: float, level: str = "") -> str:
-    """Returns ``+25.0 % (-1.0 % to +57.0 %)`` for ratios minus 1, all in times if the highest is; in words where the
-    interval tells nothing.
-
-    Args:
-        level: of the interval, put before it.
-    """
+    """Returns ``+25 % (95 % interval -1 % to +57 %)`` for ratios minus 1 with an interval of that ``level``, all in
+    times if the highest is; in words where the interval tells nothing."""
+    figure, least, most = (signed_percent(each, low, high) for each in (value, low, high))
     if tells_nothing(1.0 + low, 1.0 + high):
-        return "not told apart from noise" if low <= 0.0 <= high else f"{faster_word(value)}, by how much is not known"
-    show = signed_percent if high <= 2.0 else _times
-    return f"{show(value)} ({f'{level} interval ' if level else ''}{show(low)} to {show(high)})"
-
-
-def faster_word(ratio: float) -> str:
-    """Returns ``faster`` or ``slower``."""
-    return "faster" if ratio > 0.0 else "slower"
+        return "not told apart from noise" if low <= 0.0 <= high else f"{figure}, by how much is not known"
+    return f"{figure} ({f'{level} interval ' if level else ''}{least} to {most})"
 
 
 def counted(number: int, noun: str) -> str:

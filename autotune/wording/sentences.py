@@ -7,16 +7,8 @@ from collections.abc import Sequence
 from autotune.domain import ALONE, Configuration, Gain, Objective, Recommendation, RecommendationRow, Resources, Trial
 from autotune.statistics import retries
 from autotune.statistics.lengths import figures_of
-from autotune.wording.numbers import (
-    counted,
-    faster_word,
-    format_size,
-    percent,
-    rate,
-    ratio_words,
-    signed_percent,
-    tells_nothing,
-)
+from autotune.wording import numbers
+from autotune.wording.numbers import counted, format_size, per_second, percent, rate, signed_percent, tells_nothing
 from autotune.wording.text import clean
 from trainer.child.contract import CurrentPhase
 
@@ -59,8 +51,7 @@ def headline(row: RecommendationRow, recommendation: Recommendation, baseline: C
 
 def gain_figure(gain: Gain) -> str:
     """Formats a gain: ``+21.3 %`` or ``3.20x``; ``faster`` where its interval tells no more."""
-    vague = tells_nothing(1.0 + gain.low, 1.0 + gain.high)
-    return faster_word(gain.value) if vague else signed_percent(gain.value)
+    return signed_percent(gain.value, gain.low, gain.high)
 
 
 def over(recommendation: Recommendation) -> str:
@@ -73,17 +64,20 @@ def measured_words(trial: Trial) -> str:
     return rate(trial.tokens_per_hour) if trial.at_most is None else f"≤ {rate(trial.at_most)}"
 
 
-def speed_words(row: RecommendationRow) -> str:
-    """Formats a row's speed: ``226.0k (95 % interval 220.0k to 232.0k)``, then ``; 56.5k for each of 4 GPUs``."""
-    each = f"; {rate(row.tokens_per_hour_per_gpu)} for each of {row.gpus} GPUs" if row.gpus > 1 else ""
-    return f"{rate(row.tokens_per_hour)} ({interval_words(row.low, row.high)}){each}"
+def speed_words(row: RecommendationRow, instead: str = "") -> str:
+    """Formats a row's speed: ``226.0k (95 % interval 220.0k to 232.0k)``, ``instead``, then ``; 62.8 tokens/s``; with
+    several GPUs ``; 56.5k or 15.7 tokens/s for each of 4 GPUs``."""
+    speed, interval = (row.tokens_per_hour, row.low, row.high), interval_words(row.low, row.high)
+    each = f"{rate(row.tokens_per_hour_per_gpu)} or " if row.gpus > 1 else ""
+    return f"{rate(*speed)} ({interval}){instead}; {each}{per_second(*speed, row.gpus)}"
 
 
 def interval_words(low: float, high: float) -> str:
     """Formats ``95 % interval 220.0k to 232.0k``, or the reason that there is none."""
     if low == high:
         return NO_INTERVAL
-    return TOO_WIDE if tells_nothing(low, high) else f"95 % interval {rate(low)} to {rate(high)}"
+    least, most = (rate(end, low, high) for end in (low, high))
+    return TOO_WIDE if tells_nothing(low, high) else f"95 % interval {least} to {most}"
 
 
 def lengths_words(row: RecommendationRow) -> str:
@@ -113,8 +107,8 @@ def row_gain_words(row: RecommendationRow) -> str:
 def gain_words(gain: Gain) -> str:
     """Formats a gain: ``+40.0 % (95 % interval +30.0 % to +50.0 %)``; says so if it has no interval."""
     if gain.low == gain.high:
-        return f"{signed_percent(gain.value)} ({NO_INTERVAL})"
-    return ratio_words(gain.value, gain.low, gain.high, level_words(gain.level))
+        return f"{gain_figure(gain)} ({NO_INTERVAL})"
+    return numbers.ratio_words(gain.value, gain.low, gain.high, level_words(gain.level))
 
 
 def level_words(level: float) -> str:

@@ -21,6 +21,7 @@ from autotune.domain import Resources, Study, Trial
 from autotune.errors import UsageError
 from autotune.settings import HomePaths
 from autotune.wording.numbers import rate
+from autotune.wording.sentences import interval_words
 from autotune.wording.text import clean, clean_line
 from search_spaces.frameworks import SHORT, resolved
 
@@ -216,7 +217,8 @@ def _tell(exported: Exported, folder: Path, files: tuple[Path, ...]) -> None:
         for line in exported.export.diff.splitlines():
             console.line(clean_line(line))
         console.line("")
-    console.line(f"figure   {rate(row.tokens_per_hour)} tokens/hour ({rate(row.low)} to {rate(row.high)}, {sure})")
+    speed = rate(row.tokens_per_hour, row.low, row.high)
+    console.line(f"figure   {speed} tokens/hour ({interval_words(row.low, row.high)}, {sure})")
     for place, change in enumerate(row.changes):
         console.line(f"{'' if place else 'change':<9}{clean(change)}")
     console.line(f"folder   {clean(folder)}")

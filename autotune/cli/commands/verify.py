@@ -220,9 +220,9 @@ def _sentence(verdict: RunVerdict) -> str:
 
 
 def _tell_verdict(verdict: RunVerdict) -> None:
-    interval = f" ({' to '.join(map(rate, verdict.interval))}, {verdict.updates} updates)"
+    interval = f" ({' to '.join(rate(end, *verdict.interval) for end in verdict.interval)}, {verdict.updates} updates)"
     for name, side, more in (("observed", verdict.observed, interval), ("stated  ", verdict.stated, "")):
-        console.line(f"{name} {rate(side.tokens_per_hour)} tokens/hour{more}")
+        console.line(f"{name} {rate(side.tokens_per_hour, *verdict.interval)} tokens/hour{more}")
         prompts = "" if side.prompt is None else f"; prompts {side.prompt:.1f}"
         console.line(f"         completions of {side.mean_length:.1f} tokens, the longest {side.longest:.1f}{prompts}")
     console.line(f"expected {rate(verdict.expected)} tokens/hour at the lengths observed")

@@ -138,15 +138,13 @@ def _table(plan: Plan) -> RenderableType:
 
 
 def _cells(place: str, row: Predicted, words: str) -> list[Text]:
-    cells = (
-        place,
-        rate(row.tokens_per_hour),
-        f"{rate(row.low)} to {rate(row.high)}",
-        format_size(row.peak),
-        percent(row.fits),
-        words,
-    )
-    return [Text(cell) for cell in cells]
+    speed, low, high = _speeds(row)
+    return [Text(cell) for cell in (place, speed, f"{low} to {high}", format_size(row.peak), percent(row.fits), words)]
+
+
+def _speeds(row: Predicted) -> list[str]:
+    """Returns tokens/hour and the ends of its interval."""
+    return [rate(value, row.low, row.high) for value in (row.tokens_per_hour, row.low, row.high)]
 
 
 def _add_changes(grid: LabelGrid, row: Predicted, plan: Plan) -> None:
@@ -162,10 +160,8 @@ def _changes(row: Predicted, baseline: Configuration) -> tuple[tuple[str, str, s
 
 
 def _add_predicted(grid: LabelGrid, row: Predicted) -> None:
-    grid.add(
-        "predicted",
-        f"{rate(row.tokens_per_hour)} tokens/hour, 95 % {rate(row.low)} to {rate(row.high)}",
-    )
+    speed, low, high = _speeds(row)
+    grid.add("predicted", f"{speed} tokens/hour, 95 % {low} to {high}")
     total = sum(row.phases.values())
     shown = {name: seconds / total for name, seconds in row.phases.items() if seconds > total / 200}
     parts = ", ".join(f"{name} {percent(share)}" for name, share in shown.items())

@@ -141,7 +141,7 @@ def _add_row(grid: LabelGrid, row: RecommendationRow, reading: StudyReading, *, 
     runs = () if reading.reference is None else evidence.feasible(reading.trials)[reading.reference]
     before = evidence.speed(runs) if runs else None
     instead = "" if before is None or row.gain is None else f", instead of {rate(before)}"
-    grid.add("tokens/hour", f"{speed_words(row)}{instead}")
+    grid.add("tokens/hour", speed_words(row, instead))
     trial = next((t for t in reading.trials if t.number in row.trials and t.speed_cycles()), None)
     roof = roof_of(reading.study, reading.fingerprint)
     share = None if roof is None or trial is None else roof.share(trial)

@@ -23,7 +23,7 @@ from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND as USAGE_LEGEND
 from autotune.insights.usage_words import energy_words, speed_sentence, usage_of
 from autotune.statistics.lengths import spread_words
-from autotune.wording.numbers import counted, format_duration, format_size, known_size, percent, rate
+from autotune.wording.numbers import counted, format_duration, format_size, known_size, per_second, percent, rate
 from autotune.wording.text import clean, in_order, knob_value
 from search_spaces import legality
 from search_spaces.batch import serving_gpus, training_gpus
@@ -126,7 +126,10 @@ def _add_outcome(grid: LabelGrid, trial: Trial) -> None:
         grid.add("", "it cannot win, so it was not measured further; never recommended")
     elif outcome.ok:
         worst = "passed" if trial.worst_case_passed else "NOT passed: not feasible"
-        grid.add("outcome", f"ok, {rate(trial.tokens_per_hour)} tokens/hour; longest batch {worst}")
+        speed = (
+            f"{rate(trial.tokens_per_hour)} tokens/hour ({per_second(trial.tokens_per_hour or 0.0, gpus=trial.gpus)})"
+        )
+        grid.add("outcome", f"ok, {speed}; longest batch {worst}")
         if trial.emulated:
             grid.add("emulated", EMULATED, "yellow")
     else:

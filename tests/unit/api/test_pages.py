@@ -60,7 +60,7 @@ def test_the_page_says_what_the_end_screen_and_the_json_say(finished: Reader, fi
     assert len(stored.rows) == len(document["rows"]) >= 1
     for row, json_row in zip(stored.rows, document["rows"], strict=True):
         assert json_row["tokens_per_hour"] == row.tokens_per_hour
-        sentences = [speed_words(row), evidence_words(row), row.limit]
+        sentences = [*speed_words(row).split("; "), evidence_words(row), row.limit]
         sentences += [gain_words(row.gain)] if row.gain is not None else []
         for sentence in sentences:
             assert sentence in page

@@ -39,7 +39,7 @@ def two(home: HomePaths) -> None:
 def test_two_trials(autotune: Run, study: Study) -> None:
     code, out, err = autotune("compare", "0", "1")
     assert (code, err) == (0, "")
-    assert out.startswith("#1 over #0: +100.0 % (95 % interval ")
+    assert out.startswith("#1 over #0: +100 % (95 % interval ")
     lines = {line.strip().split("  ")[0]: line for line in out.splitlines() if line.strip()}
     assert lines["cycles"].split() == ["cycles", "3", "3"]
     assert "10.00 s" in lines["seconds a cycle"]

@@ -266,7 +266,7 @@ def test_both_exports_take_turns_and_the_gain_is_held_against_their_ratio(
     turns = (tmp_path / "training" / "turns.txt").read_text().splitlines()
     assert [line.partition("--seed ")[2] for line in turns] == ["0", "0", "1", "1"], "a round's, the same for both"
     assert ["verify/baseline/" in line for line in turns] == [True, False, False, True]
-    assert "in turns with the baseline: stated +100.0 %" in " ".join(autotune("best")[1].split())
+    assert "in turns with the baseline: stated +100 %" in " ".join(autotune("best")[1].split())
 
 
 def test_a_turn_that_others_disturb_is_repeated_and_then_nothing_is_decided(

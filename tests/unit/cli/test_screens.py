@@ -95,13 +95,13 @@ def test_the_end_shows_configuration_gain_evidence_and_limit() -> None:
             next_command="autotune show 3",
         )
     )
-    assert "Best configuration: +40.0 % tokens/hour over the baseline." in drawn
+    assert "Best configuration: +40 % tokens/hour over the baseline." in drawn
     assert "micro_batch_size             2 → 4" in drawn
     assert "gradient_accumulation_steps  4 → 2" in drawn
     assert "226.0k (95 % interval 220.0k to 232.0k)" in drawn
     assert "226.0k at this policy's lengths, 180.0k at the limit" in drawn
     flat = " ".join(drawn.split())
-    assert "+40.0 % (95 % interval +30.0 % to +50.0 %) over the baseline; confirmed in" in flat
+    assert "+40 % (95 % interval +30 % to +50 %) over the baseline; confirmed in" in flat
     assert "confirmed in fresh processes, 3 A/B rounds, 9 cycles" in " ".join(drawn.split())
     assert "time        generate 50 %" in drawn
     assert "host peak 3.00 GiB, 62 % headroom" in drawn or "host peak 3.00 GiB, 63 % headroom" in drawn
@@ -119,8 +119,8 @@ def test_the_second_row_says_what_must_be_allowed() -> None:
     )
     drawn = text(end(factories.recommendation(rows=(factories.recommendation_row(), second))))
     first, rest = drawn.split("If you allow num_generations 8 and precision bf16")
-    assert "+40.0 %" in first
-    assert "+120.0 %" in rest
+    assert "+40 %" in first
+    assert "+120 %" in rest
     assert "fp32 → bf16" in rest
 
 
@@ -128,7 +128,7 @@ def test_a_baseline_that_failed_is_told_honestly() -> None:
     found = factories.recommendation(baseline=factories.oom().sentence(), reference=3)
     drawn = " ".join(text(end(found)).split())
     assert "baseline OOM in update (host memory): the process tree reached" in drawn
-    assert "+40.0 % over reference #3" in drawn
+    assert "+40 % over reference #3" in drawn
     assert "over the baseline" not in drawn
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from autotune.cli.screens.text import bar, fit, stacked
-from autotune.wording.numbers import cells_for, rate, signed_percent
+from autotune.wording.numbers import cells_for, rate, ratio_words, signed_percent
 from autotune.wording.text import brief, changes, clean, clean_line, differing, knob_value, short_name
 from tests.support import factories
 from tests.support.imports import of
@@ -73,6 +73,13 @@ def test_percentages_carry_their_sign() -> None:
     assert signed_percent(-0.051) == "-5.1 %"
     assert signed_percent(-1e-9) == "+0.0 %"
     assert signed_percent(float("nan")) == "unknown"
+
+
+@pytest.mark.parametrize(("interval", "words"), of("an_interval_has_two_digits_of_its_half_width"))
+def test_a_figure_has_the_digits_that_its_interval_supports(interval: Any, words: str) -> None:
+    """Both ends to the same place; of an end near zero the sign is told."""
+    show = ratio_words if len(words.split()) > 3 else rate
+    assert show(*interval) == words
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=8), st.integers(0, 60))

@@ -25,7 +25,7 @@ def test_a_discarded_cycle_is_shown_but_does_not_count() -> None:
     cycles = (factories.cycle(0), factories.cycle(1, accepted=False, seconds=99.0), factories.cycle(2))
     drawn = text(show(factories.finished(1).with_(cycles=cycles)))
     assert "✗" in drawn
-    assert "ok, 161.3k tokens/hour" in drawn
+    assert "ok, 161.3k tokens/hour (44.8 tokens/s); longest" in drawn
 
 
 def test_ranks_are_told_apart() -> None:

@@ -109,7 +109,7 @@ def test_the_end_screen_of_a_whole_study(quiet: Any) -> None:
     drawn = text(screen)
     assert widest(screen) <= 80
     assert "Best configuration: +" in drawn
-    assert "confirmed in fresh processes" in drawn
+    assert "confirmed in fresh processes" in " ".join(drawn.split())
     assert "If you allow precision bf16" in drawn
     assert result.ended_by in " ".join(drawn.split())
 

@@ -262,7 +262,8 @@ def test_tokens_are_counted_over_every_gpu_held_and_each_ones_share_stands_besid
     assert row.gpus == 4
     assert row.tokens_per_hour == pytest.approx(whole)
     assert row.tokens_per_hour_per_gpu == pytest.approx(whole / 4)
-    assert "for each of 4 GPUs" in speed_words(row)
+    assert "k or " in speed_words(row)
+    assert " tokens/s for each of 4 GPUs" in speed_words(row)
     assert row_json(row)["tokens_per_hour_per_gpu"] == pytest.approx(whole / 4)
 
 
