@@ -55,9 +55,8 @@ class Client:
         proxies = {} if is_loopback(parts.hostname) else urllib.request.getproxies()
         self._open = urllib.request.build_opener(_NoRedirect(), urllib.request.ProxyHandler(proxies)).open
 
-    def studies(self, name: str | None = None) -> Iterator[Study]:
-        """Yields the studies, newest first."""
-        query = {} if name is None else {"name": name}
+    def studies(self, **query: Any) -> Iterator[Study]:
+        """Yields the studies, newest first; ``query`` as in the API: ``name=``, ``state="running"``, ``text="7B"``."""
         for page in self._pages(Studies, "/studies", query):
             yield from page.studies
 

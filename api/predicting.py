@@ -49,22 +49,17 @@ class Predictor:
         if not self._lock.acquire(blocking=False):
             raise HTTPException(503, "a prediction is being made for another reader", {"Retry-After": "5"})
         try:
-            return _predicted(facts, recorded)
+            question, presumed = question_of(facts)
+            plan = plan_from_readings(question, recorded)
+        except UsageError as error:
+            return {}, str(error)
         finally:
             self._lock.release()
-
-
-def _predicted(facts: Facts, recorded: Sequence[StudyReading]) -> Answer:
-    try:
-        question, presumed = question_of(facts)
-        plan = plan_from_readings(question, recorded)
-    except UsageError as error:
-        return {}, str(error)
-    if not plan.feasible:
-        return {}, NOTHING_FITS
-    document = plan_json(plan)
-    item = {"accuracy": document["accuracy"], "presumed": list(presumed)}
-    return item | {name: document[name] for name in _TAKEN}, ""
+        if not plan.feasible:
+            return {}, NOTHING_FITS
+        document = plan_json(plan)
+        item = {"accuracy": document["accuracy"], "presumed": list(presumed)}
+        return item | {name: document[name] for name in _TAKEN}, ""
 
 
 def _facts(matches: Sequence[Match], profile: TrainingProfile, limit_bytes: int | None) -> Facts:

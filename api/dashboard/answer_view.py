@@ -99,10 +99,7 @@ def answer_page(
         **vars(view),
         found=reading,
         given=given,
-        evidence=tuple(
-            _row(reading, i + 1, row, exported)
-            for i, (row, exported) in enumerate(zip(view.rows, exports, strict=True))
-        ),
+        evidence=tuple(_row(reading, i, *each) for i, each in enumerate(zip(view.rows, exports, strict=True), 1)),
         fingerprint=_fingerprint(reading),
         cost=cost_of(reading, query),
     )
@@ -113,6 +110,7 @@ def _row(reading: StudyReading, place: int, row: RecommendationRow, exported: Ex
     load = study.spec.workload
     longest = load.max_prompt_length + load.max_completion_length
     passed = "passed" if row.worst_case_passed else "NOT passed"
+    command, name = export_command(study, row=place), archive_name(study, row=place)
     return SimpleNamespace(
         place=place,
         row=row,
@@ -120,14 +118,7 @@ def _row(reading: StudyReading, place: int, row: RecommendationRow, exported: Ex
         worst=f"{passed}: a micro-batch of {longest} tokens a row, the longest this workload allows",
         support=tuple(by_number[n] for n in row.trials[:MOST_TRIALS] if n in by_number),
         exported=exported,
-        copies=copies(
-            study,
-            row.configuration,
-            exported,
-            export_command(study, row=place),
-            archive_name(study, row=place),
-            f"copy-{place}",
-        ),
+        copies=copies(study, row.configuration, exported, command, name, f"copy-{place}"),
     )
 
 

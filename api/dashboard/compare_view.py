@@ -51,19 +51,10 @@ def compare_view(reading: StudyReading, numbers: Sequence[int]) -> SimpleNamespa
     values = _compared([compare_trials(reading, trials[0], t) for t in trials[1:]])
     figures = FigureLine(f"vs {reading.reference_word}", tuple(map(reading.gain_words, trials))), *values["figures"]
     values |= {"figures": _unequal([*figures, *_peaks(reading, trials)])}
-    return _view(
-        reading,
-        columns=tuple(
-            (
-                f"#{t.number}",
-                links.trial_page(reading.study.id, t.number),
-                links.compare_page(reading.study.id, rest) if len(rest) >= LEAST else "",
-            )
-            for t, rest in zip(trials, rests, strict=True)
-        ),
-        numbers=tuple(numbers),
-        **values,
-    )
+    study = reading.study.id
+    without = [links.compare_page(study, rest) if len(rest) >= LEAST else "" for rest in rests]
+    columns = ((f"#{n}", links.trial_page(study, n), rest) for n, rest in zip(numbers, without, strict=True))
+    return _view(reading, columns=tuple(columns), numbers=tuple(numbers), **values)
 
 
 def compare_studies_view(pair: Sequence[StudyReading]) -> SimpleNamespace:

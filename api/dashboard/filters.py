@@ -1,15 +1,21 @@
-"""Filter, order and page of a study's trial list, as the query of an address."""
+"""Filter, order and page of the lists of studies and of trials, as the query of an address."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, NamedTuple, TypeVar
 
+from api.dashboard.links import with_query
 from api.filters import SORTS, knob_is
-from autotune.domain import Trial
+from autotune.domain import Study, Trial
 from autotune.insights.standings import outcome_word
-from autotune.recommendation.reading import StudyReading
+from autotune.recommendation.reading import RunState, StudyReading
+from autotune.wording.sentences import model_name
 from autotune.wording.text import clean, in_order
+
+Item = TypeVar("Item")
+Query = Iterable[tuple[str, str]]
 
 PAGE = 100
 KNOB = "knob."
@@ -33,21 +39,19 @@ class TrialFilter:
     page: int = 1
 
     @classmethod
-    def of(cls, query: Iterable[tuple[str, str]]) -> TrialFilter:
+    def of(cls, query: Query) -> TrialFilter:
         """Makes the filter from the names and values of a query; ignores unknown names."""
-        cut = [(_cut(name), _cut(value)) for name, value in query]
-        given = [(name, value) for name, value in cut if value]
+        given = _words(query)
         plain = dict(given)
         knobs = {n.removeprefix(KNOB): v for n, v in given if n.startswith(KNOB)}
         columns = dict.fromkeys(value for name, value in given if name == "column")
-        page = plain.get("page", "1")
         return cls(
             outcome=plain.get("outcome", ""),
             kind=plain.get("kind", ""),
             knobs=tuple(sorted(knobs.items()))[:MOST_KNOBS],
             columns=tuple(columns)[:MOST_KNOBS],
             sort=plain["sort"] if plain.get("sort") in SORTS else "speed",
-            page=min(LAST_PAGE, max(1, int(page))) if page.isdecimal() and len(page) < 9 else 1,
+            page=_page(plain.get("page", "1")),
         )
 
     def query(self) -> tuple[tuple[str, str], ...]:
@@ -55,16 +59,7 @@ class TrialFilter:
         parts = [("outcome", self.outcome), ("kind", self.kind)]
         parts += [(KNOB + name, value) for name, value in self.knobs]
         parts += [("column", name) for name in self.columns]
-        parts += [
-            ("sort", self.sort if self.sort != "speed" else ""),
-            ("page", str(self.page if self.page > 1 else "")),
-        ]
-        return tuple((name, value) for name, value in parts if value)
-
-    @property
-    def narrow(self) -> bool:
-        """True if the filter excludes some trials."""
-        return bool(self.outcome or self.kind or self.knobs)
+        return _query_of([*parts, ("sort", self.sort if self.sort != "speed" else "")], self.page)
 
     def takes(self, trial: Trial) -> bool:
         """Tells whether a trial passes the filter."""
@@ -75,31 +70,80 @@ class TrialFilter:
         return all(knob_is(trial.configuration.get(name), value) for name, value in self.knobs)
 
 
+@dataclass(frozen=True)
+class StudyFilter:
+    """Filter and page of the list of studies. Unknown words are kept, as in ``TrialFilter``."""
+
+    state: str = ""
+    model: str = ""
+    text: str = ""
+    """Part of the name, the model or the framework, in any case."""
+    page: int = 1
+
+    @classmethod
+    def of(cls, query: Query) -> StudyFilter:
+        """Makes the filter from the names and values of a query; ignores unknown names."""
+        plain = dict(_words(query))
+        state, model, text = (plain.get(name, "") for name in ("state", "model", "text"))
+        return cls(state, model, text, _page(plain.get("page", "1")))
+
+    def query(self) -> tuple[tuple[str, str], ...]:
+        """Returns the filter as the query of an address, without defaults."""
+        return _query_of([("state", self.state), ("model", self.model), ("text", self.text)], self.page)
+
+    def takes(self, study: Study, state: Callable[[Study], str]) -> bool:
+        """Tells whether a study passes the filter; its ``state`` is asked for only where it is filtered by."""
+        model = study.spec.workload.model
+        about = clean(f"{study.spec.name} {model} {study.spec.framework}").casefold()
+        named = self.model in ("", clean(model), model_name(model)) and self.text.casefold() in about
+        return named and (not self.state or state(study) == self.state)
+
+
+def _words(query: Query) -> list[tuple[str, str]]:
+    cut = [(_cut(name), _cut(value)) for name, value in query]
+    return [(name, value) for name, value in cut if value]
+
+
+def _query_of(parts: Query, page: int) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, value in (*parts, ("page", str(page) if page > 1 else "")) if value)
+
+
+def _page(number: str) -> int:
+    return min(LAST_PAGE, max(1, int(number))) if number.isdecimal() and len(number) < 9 else 1
+
+
 def _cut(words: str) -> str:
     return clean(clean(words)[:LONGEST])
 
 
-@dataclass(frozen=True)
-class TrialsPage:
-    """Trials of one page of the list."""
+class Page(NamedTuple, Generic[Item]):
+    """One page of a list."""
 
-    shown: tuple[Trial, ...]
+    shown: Sequence[Item]
     matching: int
-    """Number of the study's trials that pass the filter."""
+    """Number of the list's items that pass the filter."""
     page: int
     pages: int
 
+    def turned(self, path: str, selection: TrialFilter | StudyFilter, by: int) -> str:
+        """Returns the address of the page ``by`` pages on; empty if there is none."""
+        query = replace(selection, page=self.page + by).query()
+        return with_query(path, query) if 1 <= self.page + by <= self.pages else ""
 
-def trials_page(reading: StudyReading, selection: TrialFilter, most: int = PAGE) -> TrialsPage:
+
+def page_of(items: Sequence[Item], number: int, most: int) -> Page[Item]:
+    """Returns the requested page of ``most`` items, or the last one if there are fewer."""
+    pages = max(1, -(-len(items) // most))
+    page = min(number, pages)
+    return Page(items[(page - 1) * most : page * most], len(items), page, pages)
+
+
+def trials_page(reading: StudyReading, selection: TrialFilter, most: int = PAGE) -> Page[Trial]:
     """Returns the requested page of ``most`` trials, or the last one if there are fewer."""
     trials: Sequence[Trial] = reading.best_first
     if selection.sort != "speed":
         trials = sorted(trials, key=SORTS[selection.sort][1])
-    if selection.narrow:
-        trials = [t for t in trials if selection.takes(t)]
-    pages = max(1, -(-len(trials) // most))
-    page = min(selection.page, pages)
-    return TrialsPage(tuple(trials[(page - 1) * most : page * most]), len(trials), page, pages)
+    return page_of([t for t in trials if selection.takes(t)], selection.page, most)
 
 
 @dataclass(frozen=True)
@@ -131,6 +175,14 @@ def menus(reading: StudyReading, selection: TrialFilter) -> tuple[Menu, ...]:
             made.append(Menu(KNOB + name, name, ((wanted_value, wanted_value, True),), free=True))
     order = tuple((key, words, key == selection.sort) for key, (words, _) in SORTS.items())
     return (*made, Menu("sort", "order", order))
+
+
+def study_menus(studies: Sequence[Study], selection: StudyFilter) -> tuple[Menu, ...]:
+    """Returns the menus of state and model, and the field for a text; none for a single study."""
+    models = sorted({model_name(study.spec.workload.model) for study in studies})
+    chosen = _menu("state", "state", list(RunState), selection.state), _menu("model", "model", models, selection.model)
+    text = Menu("text", "text", ((selection.text, selection.text, True),), free=True)
+    return (*chosen, text) if len(studies) > 1 else ()
 
 
 def _menu(name: str, label: str, values: Sequence[str], chosen: str) -> Menu:

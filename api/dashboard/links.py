@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 def study_page(study_id: int, query: Iterable[tuple[str, str]] = ()) -> str:
     """Returns the address of a study's page, its trials filtered by ``query``."""
-    return _with(f"/studies/{study_id}", query)
+    return with_query(f"/studies/{study_id}", query)
 
 
 def trial_page(study_id: int, number: int) -> str:
@@ -23,9 +23,10 @@ def trials_of(study_id: int) -> Callable[[int], str]:
 
 def compare_page(study_id: int, numbers: Iterable[int]) -> str:
     """Returns the address of a comparison of trials."""
-    return _with(f"/studies/{study_id}/compare", [("trial", str(n)) for n in numbers])
+    return with_query(f"/studies/{study_id}/compare", [("trial", str(n)) for n in numbers])
 
 
-def _with(path: str, query: Iterable[tuple[str, str]]) -> str:
+def with_query(path: str, query: Iterable[tuple[str, str]]) -> str:
+    """Returns an address with its query, if that is not empty."""
     text = urlencode(list(query))
     return f"{path}?{text}" if text else path

@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 
-from api.dashboard.filters import PAGE, TrialFilter, TrialsPage, menus, trials_page
+from api.dashboard.filters import PAGE, TrialFilter, menus, trials_page
 from api.dashboard.links import study_page
 from api.filters import SORTS
 from autotune.documents.study import trial_json
@@ -41,8 +40,8 @@ def trial_table(
         part=part,
         fastest=fastest,
         over=f"vs {reading.reference_word}",
-        before=_turned(study_id, selection, part, -1),
-        after=_turned(study_id, selection, part, 1),
+        before=part.turned(study_page(study_id), selection, -1),
+        after=part.turned(study_page(study_id), selection, 1),
         menus=menus(reading, selection),
         every=study_page(study_id) if selection.query() else "",
         order=SORTS[selection.sort][0],
@@ -52,11 +51,6 @@ def trial_table(
         csv=study_page(study_id, selection.query()).replace(f"/{study_id}", f"/{study_id}/trials.csv", 1),
         notes=notes or {},
     )
-
-
-def _turned(study_id: int, selection: TrialFilter, part: TrialsPage, by: int) -> str:
-    page = part.page + by
-    return study_page(study_id, replace(selection, page=page).query()) + "#trials" if 1 <= page <= part.pages else ""
 
 
 def marked_speed(trial: Trial, reading: StudyReading) -> str:

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from api.cache import StudyCache, progress
 from api.dashboard import asset_names
 from api.dashboard.compare_view import compare_studies_view, numbers_of
-from api.dashboard.filters import TrialFilter, trials_page
+from api.dashboard.filters import StudyFilter, TrialFilter, page_of, study_menus, trials_page
 from api.dashboard.render import render
 from api.dashboard.study_view import study_charts, study_view
 from api.dashboard.timeline import MOST_TRIALS
@@ -43,13 +43,16 @@ _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 @router.get("/")
 def all_studies(request: Request, studies: StudiesDep) -> Response:
     """Shows every study with its answer in one line."""
-    every = studies.studies()
-    found = [studies.snapshot(study.id) for study in every[:SHOWN_STUDIES]]
-    key = ("studies", len(every), *map(progress, found))
+    every, wanted = studies.studies(), StudyFilter.of(request.query_params.multi_items())
+    part = page_of([s for s in every if wanted.takes(s, studies.state)], wanted.page, SHOWN_STUDIES)
+    found = [studies.snapshot(study.id) for study in part.shown]
+    turned = {"before": part.turned("/", wanted, -1), "after": part.turned("/", wanted, 1)}
 
     def build() -> bytes:
-        return render("studies.html", studies=found, hidden=len(every) - len(found))
+        menus = study_menus(every, wanted)
+        return render("studies.html", studies=found, part=part, menus=menus, every=len(every), **turned)
 
+    key = ("studies", len(every), wanted, part.matching, *map(progress, found))
     return conditional(request, studies.cached(key, build), HTML)
 
 
@@ -131,15 +134,10 @@ def docs(request: Request) -> Response:
 
 @router.get("/redoc")
 @router.get("/api/v1")
-def to_docs() -> Response:
-    """Sends a reader on to the API's description for people."""
-    return RedirectResponse("/docs")
-
-
 @router.get("/openapi.json")
-def to_openapi() -> Response:
-    """Sends a reader on to the API's description for programs."""
-    return RedirectResponse("/api/v1/openapi.json")
+def to_docs(request: Request) -> Response:
+    """Sends a reader on to the API's description, for people or for programs."""
+    return RedirectResponse("/api/v1/openapi.json" if request.url.path.endswith(".json") else "/docs")
 
 
 @router.get("/assets/{name}")

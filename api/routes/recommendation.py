@@ -18,7 +18,7 @@ from api.schemas.answers import Answer, Export
 from api.schemas.examples import example
 from api.schemas.problems import described, problems
 from autotune.documents.recommendation import row_json
-from autotune.documents.study import plain
+from autotune.documents.study import fields_json, plain
 from autotune.errors import UsageError
 from autotune.forecast.explain import explain
 from autotune.frameworks import framework_named
@@ -155,11 +155,7 @@ def _export_document(reading: StudyReading, exported: Exported) -> dict[str, Any
         "study": plain(reading.study.spec.name),
         "row": row_json(exported.row),
         "files": [{"name": n, "text": plain(text), "executable": n.endswith(".sh")} for n, text in sorted(files)],
-        "command": {
-            "argv": plain(export.command.argv),
-            "folder": plain(export.command.folder),
-            "environment": plain(dict(export.command.environment)),
-        },
+        "command": fields_json(export.command),
         "seams": plain(dict(export.seams)),
         "launcher": plain(seam) or None,
         "native": None if exported.native is None else row_json(exported.native),

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
+from api.dashboard.filters import StudyFilter
 from api.deps import LARGEST_ID, Parameters, StudiesDep, StudyId, TrialNumber
 from api.logs import open_below
 from api.paging import next_link, page
@@ -19,7 +20,7 @@ from api.schemas.studies import Fingerprints, Status, Studies
 from autotune.documents import codec
 from autotune.documents.study import hardware_json, plain, study_json, timestamp
 from autotune.recommendation.current import read_trial, status_document
-from autotune.recommendation.reading import ReadingPage, StudyReading, last_event
+from autotune.recommendation.reading import ReadingPage, RunState, StudyReading, last_event
 
 router = APIRouter(prefix="/api/v1", tags=["studies"])
 stored = APIRouter(prefix="/api/v1/studies/{study_id}", include_in_schema=False)
@@ -31,6 +32,9 @@ class StudiesQuery(Parameters):
     """Query of the list of studies."""
 
     name: str | None = Field(None, max_length=200, description="Only the study of this name.")
+    state: RunState | None = Field(None, description="Only in this state.")
+    model: str = Field("", max_length=300, description="Only of this model: folder or hub id, or its last part.")
+    text: str = Field("", max_length=200, description="Only with this in name, model or framework, in any case.")
     limit: int = Field(100, ge=1, le=500, description="Studies on a page.")
     cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
 
@@ -38,7 +42,9 @@ class StudiesQuery(Parameters):
 @router.get("/studies", **described("listStudies", Studies))
 def list_studies(request: Request, studies: StudiesDep, query: Annotated[StudiesQuery, Query()]) -> Response:
     """Lists every study, newest first."""
-    every = [s for s in studies.studies() if query.name in (None, s.spec.name)]
+    wanted = StudyFilter(query.state or "", query.model, query.text)
+    named = [s for s in studies.studies() if query.name in (None, s.spec.name)]
+    every = [s for s in named if wanted.takes(s, studies.state)]
     shown, following = page(every, lambda study: study.id, query.limit, query.cursor)
     items = [study_json(study, studies.state(study)) for study in shown]
     document = {"studies": items, "total": len(every), "next_cursor": following}

@@ -111,20 +111,11 @@ def list_cycles(
 ) -> Response:
     """Lists the cycles of a trial's last attempt, in the order they ran, with phases, memory and lengths."""
     found = studies.snapshot(study_id)
-    wanted = [
-        cycle
-        for cycle in found.trial(number).cycles
-        if (not query.kind or cycle.cycle_kind in query.kind) and query.rank in (None, cycle.rank)
-    ]
-    wanted.sort(key=lambda cycle: (cycle.index, cycle.rank))
+    own = [cycle for cycle in found.trial(number).cycles if query.rank in (None, cycle.rank)]
+    wanted = sorted((c for c in own if not query.kind or c.cycle_kind in query.kind), key=attrgetter("index", "rank"))
     shown, following = page(wanted, lambda c: f"{c.index}.{c.rank}", query.limit, query.cursor)
-    document = {
-        "study": plain(found.study.spec.name),
-        "trial": number,
-        "cycles": [cycle_json(cycle) for cycle in shown],
-        "total": len(wanted),
-        "next_cursor": following,
-    }
+    cycles = {"cycles": [cycle_json(cycle) for cycle in shown], "total": len(wanted), "next_cursor": following}
+    document = {"study": plain(found.study.spec.name), "trial": number, **cycles}
     return conditional(request, dumps(document), JSON, next_link(request, following))
 
 
@@ -147,14 +138,9 @@ def get_memory(
     timeline = read(paths.memory, partial(open_below, studies.home.runs))
     if timeline is None:
         raise NotFoundError(f"trial {number} has no memory timeline yet, or none that can be read")
-    document = {
-        "study": plain(found.study.spec.name),
-        "trial": number,
-        "attempt": query.attempt or trial.attempt,
-        "memory_limit_bytes": found.study.spec.memory_limit,
-        **timeline_json(timeline),
-    }
-    return conditional(request, dumps(document), JSON)
+    about = {"study": plain(found.study.spec.name), "trial": number, "attempt": query.attempt or trial.attempt}
+    limit = {"memory_limit_bytes": found.study.spec.memory_limit}
+    return conditional(request, dumps({**about, **limit, **timeline_json(timeline)}), JSON)
 
 
 TEXT = "text/plain"

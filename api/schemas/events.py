@@ -43,22 +43,10 @@ class Annotations(Shape):
     annotations: list[Annotation]
 
 
+_TEXT = {"type": "string"}
+_MESSAGE = {"data": _TEXT, "event": _TEXT, "id": _TEXT, "retry": {"type": "integer", "minimum": 0}}
 STREAM: dict[int | str, dict[str, Any]] = {
-    200: {
-        "content": {
-            "text/event-stream": {
-                "itemSchema": {
-                    "type": "object",
-                    "properties": {
-                        "data": {"type": "string"},
-                        "event": {"type": "string"},
-                        "id": {"type": "string"},
-                        "retry": {"type": "integer", "minimum": 0},
-                    },
-                }
-            }
-        }
-    }
+    200: {"content": {"text/event-stream": {"itemSchema": {"type": "object", "properties": _MESSAGE}}}}
 }
 """Shape of a server-sent event, as in the OpenAPI specification 3.2 (section 4.14.4)."""
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from api.dashboard.filters import PAGE
+from api.dashboard.filters import PAGE, page_of
 from api.dashboard.render import render
 from api.dashboard.study_view import study_view
 from autotune.charts.assets import STYLE
@@ -45,7 +45,8 @@ def drawn(found: StudyReading, life: Any = None) -> str:
     """Both pages of a snapshot."""
     lives = {trial.number: life for trial in found.trials}
     page = render("study.html", study=study_view(found, lives)).decode()
-    return page + render("studies.html", studies=[found], hidden=0).decode()
+    one = {"studies": [found], "part": page_of([found], 1, 9), "menus": (), "every": 1, "before": "", "after": ""}
+    return page + render("studies.html", **one).decode()
 
 
 def test_the_page_says_what_the_end_screen_and_the_json_say(finished: Reader, finished_home: Settings) -> None:

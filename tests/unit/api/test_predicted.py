@@ -68,7 +68,7 @@ def test_a_study_without_an_answer_tells_how_far_it_is_and_what_its_model_is(
     reader: Reader, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(predicting, "_predicted", lambda facts, recorded: seen.append((facts, recorded)) or (b"", "no"))
+    monkeypatch.setattr(predicting.Predictor, "_predicted", lambda _, *given: seen.append(given) or (b"", "no"))
     store = open_store(settings.database)
     work = factories.workload(model="org/Small-1B")
     study = store.create_study(factories.study_spec(workload=work), factories.NOW)
@@ -126,7 +126,7 @@ def test_what_fits_nowhere_is_no_answer(nobody: Reader) -> None:
 def test_no_file_is_read_for_a_name(nobody: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``autotune plan --model`` reads a folder; over the network that would tell strangers what is on the disk."""
     facts: list[Any] = []
-    monkeypatch.setattr(predicting, "_predicted", lambda given, _: facts.append(given) or (b"", "no"))
+    monkeypatch.setattr(predicting.Predictor, "_predicted", lambda _, *given: facts.append(given[0]) or (b"", "no"))
     (tmp_path / "config.json").write_text(json.dumps(PUBLISHED["Qwen2.5-1.5B"][0]))
     nobody.json(f"{QUESTION}?gpu=h100&params_b=0.25&model={tmp_path}")
     assert facts[0].model.parameters == 250_000_000

@@ -111,11 +111,11 @@ def test_trials_are_sorted_and_filtered(reader: Reader, study: Study, query: str
     assert document["next_cursor"] is None
 
 
-@pytest.mark.parametrize("sort", ["speed", "number", "newest"])
+@pytest.mark.parametrize("sort", ["speed", "number", "newest", "speed&feasible=true", "wall_seconds&state=COMPLETE"])
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_pages_give_every_trial_once_in_order(finished: Reader, sort: str, limit: int) -> None:
     whole = [t["number"] for t in finished.json(f"/api/v1/studies/1/trials?sort={sort}&limit=500")["trials"]]
-    assert len(whole) > 5
+    assert len(whole) > 4
     seen: list[int] = []
     path = f"/api/v1/studies/1/trials?sort={sort}&limit={limit}"
     while path:
