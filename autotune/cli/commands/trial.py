@@ -50,12 +50,8 @@ def show(
     roof = roof_of(found, read.fingerprint)
     if as_json:
         guards = {note.name: plain(note.data) for note in more.notes if note.name in NUMERICS}
-        document = trial_json(trial, found.spec.baseline, cycles=True) | {
-            "usage": usage_json(trial, roof),
-            "numerics": guards,
-            "place": place_json(place_of(more.notes)),
-            "log_tail": plain(more.log_tail),
-        }
+        beside = {"usage": usage_json(trial, roof), "numerics": guards, "place": place_json(place_of(more.notes))}
+        document = trial_json(trial, found.spec.baseline, cycles=True) | beside | {"log_tail": plain(more.log_tail)}
         console.document({"study": found.spec.name, "trial": document})
         return
     screen = trial_screen(

@@ -126,10 +126,8 @@ def _add_outcome(grid: LabelGrid, trial: Trial) -> None:
         grid.add("", "it cannot win, so it was not measured further; never recommended")
     elif outcome.ok:
         worst = "passed" if trial.worst_case_passed else "NOT passed: not feasible"
-        speed = (
-            f"{rate(trial.tokens_per_hour)} tokens/hour ({per_second(trial.tokens_per_hour or 0.0, gpus=trial.gpus)})"
-        )
-        grid.add("outcome", f"ok, {speed}; longest batch {worst}")
+        seconds = per_second(trial.tokens_per_hour or 0.0, gpus=trial.gpus)
+        grid.add("outcome", f"ok, {rate(trial.tokens_per_hour)} tokens/hour ({seconds}); longest batch {worst}")
         if trial.emulated:
             grid.add("emulated", EMULATED, "yellow")
     else:

@@ -23,6 +23,7 @@ BASE = STUDY.spec.baseline
 FOUR = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
 BOTH = FOUR.with_(gradient_checkpointing=False)
 BASELINE = TrialKind.BASELINE
+TWO = (f.finished(0), f.finished(1, configuration=FOUR, cycle_seconds=8.0))
 
 STUDIES: dict[str, tuple[Trial, ...]] = {
     "none": (),
@@ -32,18 +33,14 @@ STUDIES: dict[str, tuple[Trial, ...]] = {
     "one cycle": (f.finished(0, cycles=1),),
     "one broken off": (f.broken_off(0, cycles=(f.cycle(0, cycle_kind=CycleKind.WARMUP),)),),
     "one failed": (f.failed(0),),
-    "two": (f.finished(0), f.finished(1, configuration=FOUR, cycle_seconds=8.0)),
+    "two": TWO,
     "two of one cycle": (f.finished(0, cycles=1), f.finished(1, configuration=FOUR, cycle_seconds=8.0, cycles=1)),
     "two, one failed": (f.finished(0), f.failed(1, configuration=FOUR)),
     "two, one stopped": (f.finished(0), f.stopped(1, at_most=90_000.0, configuration=FOUR)),
     "two failed": (f.failed(0), f.failed(1, configuration=FOUR)),
     "broken off, then another": (f.broken_off(0), f.finished(1, configuration=FOUR)),
     "broken off, then measured": (f.broken_off(0), f.finished(1, kind=BASELINE, configuration=BASE)),
-    "three": (
-        f.finished(0),
-        f.finished(1, configuration=FOUR, cycle_seconds=8.0),
-        f.finished(2, configuration=BOTH, cycle_seconds=6.0),
-    ),
+    "three": (*TWO, f.finished(2, configuration=BOTH, cycle_seconds=6.0)),
     "three alike": (f.finished(0), f.finished(1, configuration=FOUR), f.finished(2, configuration=BOTH)),
     "three failed": (
         f.failed(0),
@@ -111,11 +108,8 @@ def test_a_baseline_alone_is_not_said_to_have_been_compared() -> None:
 
 
 def test_what_measured_faster_without_proof_is_not_called_slower() -> None:
-    noisy = (
-        f.finished(0, cycle_seconds=[4.0, 10.0, 16.0]),
-        f.finished(1, configuration=FOUR, cycle_seconds=[3.0, 6.0, 9.0]),
-    )
-    said = " ".join(everything_said(noisy))
+    faster = f.finished(1, configuration=FOUR, cycle_seconds=[3.0, 6.0, 9.0])
+    said = " ".join(everything_said((f.finished(0, cycle_seconds=[4.0, 10.0, 16.0]), faster)))
     assert "unproven, measured faster, not proven: 1 trial (#1)" in said
     assert "slower" not in said.replace("measured faster", "")
     slower = (f.finished(0), f.finished(1, configuration=FOUR, cycle_seconds=12.0))

@@ -1,21 +1,23 @@
 """What each address answers."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
+from api.routes import pages
 from api.schemas import answers, events, matches, problems, studies, trials
 from api.schemas.base import Shape
 from autotune.documents.recommendation import recommendation_json
 from autotune.documents.study import trial_json
-from autotune.domain import Study
+from autotune.domain import Study, StudyStatus
 from autotune.insights.standings import best_first
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests.support import factories
 from tests.support.recorded import record
-from tests.support.served import Reader
+from tests.support.served import Reader, words_of
 
 DOCUMENTS: list[tuple[str, type[Shape]]] = [
     ("/api/v1/studies", studies.Studies),
@@ -181,11 +183,38 @@ def test_if_none_match_is_read_as_http_says(finished: Reader, given: str) -> Non
     assert finished.ask("/api/v1/studies", headers={"If-None-Match": '"other"'}).status_code == 200
 
 
-def test_studies_are_found_by_name_and_paged(reader: Reader, settings: Settings) -> None:
+LISTED = {
+    "": "cb",
+    "page=2": "a",
+    "page=9": "a",
+    "state=done": "a",
+    "text=small&state=interrupted": "c",
+    "model=Large-7B&text=LARGE": "b",
+    "text=small&state=running": "",
+    "state=%3Cscript%3E": "",
+}
+"""Query of the page that lists three studies, two on a page, and the studies on it."""
+
+
+def test_studies_are_found_by_name_state_model_and_text_and_paged(
+    reader: Reader, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "SHOWN_STUDIES", 2)
     store = open_store(settings.database)
-    for name in ("a", "b", "c"):
-        store.create_study(factories.study_spec(name), factories.NOW)
+    for name, model in (("a", "org/small"), ("b", "/models/Large-7B"), ("c", "org/small")):
+        store.create_study(factories.study_spec(name, workload=factories.workload(model=model)), factories.NOW)
+    store.set_status(1, StudyStatus.DONE)
     store.close()
+    for query, expected in LISTED.items():
+        shown = reader.page(f"/?{query}")
+        assert "".join(re.findall(r'<a href="/studies/.">(.)</a>', shown)) == expected, query
+        assert ('href="/?page=2"' in shown) is (query == "")
+        assert "<script>" not in shown
+        if "page" not in query and "script" not in query:
+            document = reader.json(f"/api/v1/studies?limit=2&{query}")
+            assert "".join(study["name"] for study in document["studies"]) == expected
+            assert document["total"] == (len(expected) if query else 3)
+            assert f"{document['total']}{' of 3' if query else ''} studies" in words_of(shown) or not expected
     assert [s["name"] for s in reader.json("/api/v1/studies")["studies"]] == ["c", "b", "a"]
     assert [s["name"] for s in reader.json("/api/v1/studies?name=b")["studies"]] == ["b"]
     page = reader.json("/api/v1/studies?limit=2")
