@@ -413,13 +413,9 @@ def test_no_link_pipe_or_folder_is_read_as_a_log(tmp_path: Path) -> None:
     assert logs_of(tmp_path / "attempt", tmp_path) == (), "nor is the folder a link"
 
 
-def test_a_page_names_the_stream_of_its_study_where_the_server_has_one(finished: Reader) -> None:
-    described = finished.json("/api/v1/openapi.json")
-    assert "/api/v1/studies/{study_id}/events/stream" in described["paths"]
+def test_a_page_names_the_stream_while_a_tuner_runs(finished: Reader, reader: Reader, study: Study) -> None:
+    assert "/api/v1/studies/{study_id}/events/stream" in finished.json("/api/v1/openapi.json")["paths"]
     assert 'name="autotune-stream"' not in finished.page("/studies/1"), "nothing more happens there"
-
-
-def test_a_page_names_the_stream_while_a_tuner_runs(reader: Reader, study: Study) -> None:
     for page in ("", "/why", "/compare", "/recommendation", "/trials/3"):
         assert 'content="/api/v1/studies/1/events/stream"' in reader.page(f"/studies/1{page}")
 
