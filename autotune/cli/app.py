@@ -70,11 +70,9 @@ class CommandGroups(TyperGroup):
             if text.startswith("Usage: "):  # no word was given
                 console.say(text)
                 sys.exit(UsageError.exit_code)
-            text = re.sub(r"\.? (?:Did you mean|\(Possible options:) (.*?)[?)]$", r"; did you mean \1?", text).rstrip(
-                "."
-            )
+            text = re.sub(r"\.? (?:Did you mean|\(Possible options:) (.*?)[?)]$", r"; did you mean \1?", text)
             help_words = f" (see {context.command_path} --help)" if context else ""
-            raise UsageError(f"{text[:1].lower()}{text[1:]}{help_words}") from error
+            raise UsageError(f"{text[:1].lower()}{text[1:].rstrip('.')}{help_words}") from error
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes a section for each group."""

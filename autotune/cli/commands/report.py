@@ -88,10 +88,9 @@ def _write_text(read: StudyReading, exports: Sequence[Exported | str], run: Sequ
     from search_spaces.space import SearchSpace
 
     picture = None if target is None else target.with_suffix(".svg")
-    plot = "" if picture is None else quote(picture.name)
     spec = read.study.spec
     legal = SearchSpace.from_json(spec.space).candidates(spec.baseline, spec.resources, same_learning=False)
-    text = report(read, legal=len(legal), plot=plot, reasons=explain(read))
+    text = report(read, legal=len(legal), plot=quote(picture.name) if picture else "", reasons=explain(read))
     text += "".join(f"\nYour run: {sentence}.\n" for sentence in run) + _answers_file(exports)
     if target is None or picture is None:
         console.line(text.removesuffix("\n"))
