@@ -67,7 +67,7 @@ REASONS = {
 }
 OF_SERVER = (Stop.SERVER, Stop.NOT_READY, Stop.DISPLACED)
 STUCK_S = 60.0
-"""A weight sync or a call of the reward that shows no progress for so long when the trial's time is over is stuck."""
+"""A weight sync that shows no progress for so long when the trial's time is over is stuck, a reward for half of it."""
 MARKING = 0
 """The only rank that writes its phase."""
 READ_ITS_LOG = "read the rollout server's log, server.txt beside the trial's"
@@ -148,7 +148,7 @@ def _stopped(ending: Ending, reason: FailureReason) -> Outcome:
     """Returns the outcome of an attempt that the tuner ended; a sync stuck at the trial's deadline is a hang."""
     pool = Pool.HOST if ending.stop is Stop.MEMORY else None
     late = ending.stop is Stop.DEADLINE and ending.silent_s >= STUCK_S
-    if late and _phase(ending) == Phase.REWARD.value:
+    if ending.stop is Stop.DEADLINE and ending.silent_s >= STUCK_S / 2 and _phase(ending) == Phase.REWARD.value:
         return Outcome(reason, Phase.REWARD.value, None, f"{NOT_RETURNED} {format_duration(ending.silent_s)}")
     stuck = ending.stop is Stop.HANG or late
     if stuck and _phase(ending) == Phase.SYNC.value:

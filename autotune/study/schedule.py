@@ -262,10 +262,10 @@ def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
     claims success without a measurement."""
     if outcome.reason is FailureReason.TIMEOUT and bound.by_budget:
         message = retries.SHARE_ENDED if trial.kind is TrialKind.SEARCH else retries.BUDGET_ENDED
-        ended = replace(outcome, reason=FailureReason.CANCELLED, message=message, suggestion="")
+        advice = _more_budget(trial, bound.seconds) if trial.kind is TrialKind.BASELINE else ""
         if outcome.message.startswith(NOT_RETURNED):
-            return replace(ended, suggestion=f"{outcome.message}: see what it waits for, and give it a time limit")
-        return replace(ended, suggestion=_more_budget(trial)) if trial.kind is TrialKind.BASELINE else ended
+            advice = f"{outcome.message}: see what it waits for, and give it a time limit"
+        return replace(outcome, reason=FailureReason.CANCELLED, message=message, suggestion=advice)
     if outcome.ok and not trial.worst_case_passed:
         return replace(outcome, reason=FailureReason.CRASH, message="ended without passing the worst case")
     if outcome.ok and trial.protocol.recorded and trial.tokens_per_hour is None:
@@ -273,15 +273,15 @@ def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
     return outcome
 
 
-def _more_budget(trial: Trial) -> str:
-    """Returns the advice for a budget that did not hold the first trial, by the cycles it got."""
+def _more_budget(trial: Trial, got_s: float) -> str:
+    """Returns the advice for a budget that did not hold the first trial, by its cycles and the seconds it got."""
     smaller = "fewer rows per update, shorter completions or a smaller model"
     took = [c.seconds for c in trial.cycles if c.rank == 0]
     if not took:
         return f"not one cycle of the baseline ended: give more budget, {smaller}"
     how, each = trial.protocol, statistics.fmean(took)
     cycles = how.warmup + how.natural + how.recorded + how.maximum + how.double
-    enough = format_duration(math.ceil(ROOM * cycles * each / 60.0) * 60.0)
+    enough = format_duration(math.ceil(ROOM * max(cycles * each, got_s) / 60.0) * 60.0)
     took_words = f"a cycle of the baseline took {format_duration(each)}, and a trial has {cycles} of them"
     return f"{took_words}: give a budget of {enough} or more, {smaller}"
 

@@ -345,6 +345,9 @@ def test_a_baseline_the_budget_was_not_enough_for_says_what_would_be() -> None:
     cycles = (f.cycle(0, seconds=200.0), f.cycle(1, seconds=100.0))
     said = schedule.judged(late, replace(slow, protocol=protocol, cycles=cycles), bound).suggestion
     assert "took 2 min 30 s, and a trial has 6 of them: give a budget of 1 h or more" in said
+    quick = replace(slow, protocol=protocol, cycles=(f.cycle(0, seconds=1.0),))
+    said = schedule.judged(late, quick, schedule.Deadline(100.0, by_budget=True)).suggestion
+    assert "a budget of 7 min or more" in said, "not one that was there and did not hold it"
     assert not schedule.judged(late, f.finished(1, cycles=1), bound).suggestion, "of a search trial it is no news"
 
 
