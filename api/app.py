@@ -129,7 +129,7 @@ def _complete_examples(paths: dict[str, Any]) -> None:
 
 
 def _everywhere(path: str, own: set[str]) -> dict[str, Any]:
-    """Returns responses that any operation may give: the guard's, and 304 for a conditional request."""
+    """Returns responses that any operation may give: those of the guard, and 304 for a conditional request."""
     statuses = [403, 413] if path in OPEN_PATHS else [401, 403, 413, 429]
     found: dict[str, Any] = {str(status): answer for status, answer in problems(*statuses).items()}
     if path.startswith(API) and "202" not in own and path != f"{API}/studies/{{study_id}}/events/stream":

@@ -1,4 +1,4 @@
-"""Read-through cache of one database: all readers share one reading of a study, and what was made of it.
+"""Read-through cache of one database: all readers share one reading of a study, and the documents made from it.
 
 A reading is reused for ``PATIENCE`` times the seconds it took, because reading takes CPU time on the machine that is
 being measured. So polling costs at most 3 % of a core.
@@ -41,13 +41,13 @@ Made = TypeVar("Made")
 
 
 def progress(reading: StudyReading) -> Hashable:
-    """Returns a value that stays equal until a trial is added, begins, gains a cycle or ends, or the answer changes."""
+    """Returns a value that is equal until a trial is added, starts, gains a cycle or ends, or the result changes."""
     cycles = sum(len(t.cycles) for t in reading.trials if not t.state.is_finished)
     return settled(reading), reading.state, cycles, tuple(sorted(Counter(t.state for t in reading.trials).items()))
 
 
 def settled(reading: StudyReading) -> Hashable:
-    """Returns a value that stays equal until a trial ends, or the answer or the status changes."""
+    """Returns a value that is equal until a trial ends, or the recommendation or the status changes."""
     answer = None if reading.recommendation is None else reading.recommendation.created_at
     return reading.study.id, reading.study.status, _ended(reading.trials), reading.source, answer
 
@@ -82,7 +82,7 @@ class StudyCache:
         return self._settings.home
 
     def studies(self) -> tuple[Study, ...]:
-        """Returns all studies, newest first; none without a database. Raises ``StoreError``."""
+        """Returns all studies, newest first; empty without a database. Raises ``StoreError``."""
         revisions = self.revisions()
         if len(revisions) > len(self._studies) + 1:
             self._studies = {study.id: study for study in self._opened().studies()}
@@ -96,8 +96,8 @@ class StudyCache:
         return self._polled[1]
 
     def snapshot(self, study_id: int) -> StudyReading:
-        """Returns a study with its trials, from the cache if fresh enough; while one reader reads it anew, the others
-        get the previous reading. Raises as ``study``."""
+        """Returns a study with its trials, from the cache if recent enough; while one reader reads it again, the others
+        get the previous reading. Raises as ``study`` does."""
         study, alive = self.study(study_id), self.alive(study_id)
         previous = self._readings.get(study_id)
         if previous is not None and self._serves(previous, study, alive):
@@ -116,7 +116,7 @@ class StudyCache:
             self._reading.release()
 
     def alive(self, study_id: int) -> bool:
-        """Tells whether a tuner runs the study; asked at most every ``ALIVE_S``. Raises ``StoreError``."""
+        """Tells whether a tuner runs the study; checks at most every ``ALIVE_S``. Raises ``StoreError``."""
         at, alive = self._alive.get(study_id, (-math.inf, False))
         if time.monotonic() - at >= min(ALIVE_S, self._patience):
             alive = self._opened().is_locked(study_id)
@@ -135,7 +135,7 @@ class StudyCache:
         return self._study(study_id, revision)
 
     def events(self, study_id: int, after: int, limit: int, kind: str | None = None) -> tuple[Event, ...]:
-        """Returns ``limit`` events at most after id ``after``, oldest first. Raises as ``study``."""
+        """Returns at most ``limit`` events after id ``after``, oldest first. Raises as ``study`` does."""
         return self.store(study_id).events(study_id, after, limit, kind)
 
     def gpu_names(self) -> Mapping[int, str]:
@@ -153,7 +153,7 @@ class StudyCache:
         return self._opened()
 
     def annotations(self, study_id: int) -> Annotations:
-        """Returns the notes and tags of a study and its trials. Raises as ``study``."""
+        """Returns the notes and tags of a study and its trials. Raises as ``study`` does."""
         key = "annotations", study_id, self.study(study_id).revision
         return self.cached(key, lambda: annotations_of(self._opened(), study_id))
 
@@ -182,7 +182,7 @@ class StudyCache:
         return value
 
     def exported(self, snapshot: StudyReading, choice: ExportChoice) -> Exported | str:
-        """Returns the files that train with a configuration of the study, or a sentence on why there are none."""
+        """Returns the files that train with a configuration of the study, or a sentence on why no export exists."""
         return export_or_reason(snapshot, choice, self._opened())
 
     def notes(self, snapshot: StudyReading, trial: Trial) -> tuple[NoteRecord, ...]:
@@ -190,7 +190,7 @@ class StudyCache:
         return self._opened().notes(snapshot.study.id, trial.number)
 
     def folder(self, snapshot: StudyReading, trial: Trial) -> Path:
-        """Returns the folder of a trial's last attempt, by the database."""
+        """Returns the folder of a trial's last attempt, from the database."""
         return attempt_paths(self._settings.home, snapshot.study, trial).root
 
     def check(self) -> None:
@@ -218,7 +218,7 @@ class StudyCache:
             return {}
 
     def _leave(self, present: DatabaseFile | None) -> None:
-        """Closes a replaced database file, which SQLite would still read. Raises ``StoreError`` if it was removed."""
+        """Closes a replaced database file, which SQLite would still read. Raises ``StoreError`` if it was deleted."""
         if present is None:
             raise StoreError(f"the database {self._settings.database_shown} is away; put it back, or end this server")
         self.close()
@@ -243,12 +243,12 @@ class StudyCache:
         return study
 
     def _serves(self, previous: tuple[StudyReading, float], study: Study, alive: bool) -> bool:
-        """Tells whether a reading may be served; ``study`` may be older if another reader was faster."""
+        """Tells whether a reading is recent enough; ``study`` may be older if another reader was faster."""
         reading, until = previous
         return reading.alive is alive and (study.revision <= reading.study.revision or time.monotonic() < until)
 
     def _read(self, study: Study, alive: bool, previous: StudyReading | None) -> StudyReading:
-        """Reads a study; finished trials never change, so those before the first unfinished one are read once."""
+        """Reads a study; reads finished trials before the first unfinished one only once, because they never change."""
         store = self._opened()
         earlier = () if previous is None else previous.trials
         since = next((at for at, trial in enumerate(earlier) if not trial.state.is_finished), len(earlier))

@@ -41,10 +41,10 @@ Query = Mapping[str, object]
 
 
 class Client:
-    """Client of one server. Raises ``MachineError`` without an answer; a refusal raises the errors of ``_raised``."""
+    """Client of one server. Raises ``MachineError`` without a response; an error status raises as ``_raised`` says."""
 
     def __init__(self, url: str, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        """Takes the server's address, a token and a timeout in seconds. Raises ``UsageError`` for a bad address."""
+        """Receives the server's address, a token and a timeout in seconds. Raises ``UsageError`` for a bad address."""
         parts = _split(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise UsageError(f"{clean(url)!r} is no address of a server; expected http://host:port")
@@ -112,7 +112,7 @@ class Client:
             yield from page.events
 
     def listen(self, study: int, after: int | None = None) -> Iterator[Event]:
-        """Yields events as they happen, events after id ``after`` first; without ``after`` only new ones.
+        """Yields events as they happen, first the events after id ``after``; without ``after`` only new ones.
 
         Ends when the server ends the stream, as it does for a reader that is far behind: continue after the last id.
         """
@@ -127,7 +127,7 @@ class Client:
                     yield self._read(Event, value)
 
     def fingerprints(self, study: int) -> list[Fingerprint]:
-        """Returns a study's fingerprints, that is, the machines its figures were measured on, oldest first."""
+        """Returns a study's fingerprints (the machines its figures were measured on), oldest first."""
         return self._get(Fingerprints, f"/studies/{study}/fingerprints").fingerprints
 
     def recommendation(self, study: int) -> Answer:
@@ -163,7 +163,7 @@ class Client:
         return self._get(Annotations, f"/studies/{study}/annotations").annotations
 
     def raw(self, path: str, query: Query | None = None, **more: Any) -> bytes:
-        """Returns the body of the server's answer to a path below ``/api/v1``; ``headers=`` and ``body=`` are sent."""
+        """Returns the body of the server's response to a path below ``/api/v1``; sends ``headers=`` and ``body=``."""
         with self._requesting(path, query, **more) as answer:
             found: bytes = answer.read(LARGEST_ANSWER + 1)
         if len(found) > LARGEST_ANSWER:
@@ -179,7 +179,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Iterator[Any]:
-        """Yields the server's answer, open for reading."""
+        """Yields the server's response, open for reading."""
         named = {k: v for k, v in (query or {}).items() if v is not None}
         words = {k: str(v).lower() if isinstance(v, bool) else v for k, v in named.items()}
         url = f"{self._root}/api/v1{quote(path)}" + (f"?{urlencode(words, doseq=True)}" if words else "")
@@ -200,7 +200,7 @@ class Client:
         return self._read(shape, self.raw(path, query))
 
     def _stored(self, shape: type[V], path: str, query: Query | None = None) -> V:
-        """Returns an answer as a value of type ``shape``. Raises ``MachineError`` if it is none; ``NotFoundError``."""
+        """Returns a response as a value of type ``shape``. Raises ``MachineError`` if it is none; ``NotFoundError``."""
         try:
             found: V = codec.load(shape, self.raw(path, query).decode())
             return found
@@ -232,7 +232,7 @@ class RangeError(UsageError):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects, so that the token goes to the given server alone."""
+    """Refuses redirects, so that only the given server receives the token."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None

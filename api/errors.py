@@ -1,4 +1,4 @@
-"""Turns errors into HTTP answers: RFC 9457 problem documents, or a page for a browser."""
+"""Converts errors to HTTP responses: RFC 9457 problem documents, or a page for a browser."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ FORM = "name:value, or name:low..high with either end left out"
 
 
 def _ascending(of: Callable[[Trial], float | None]) -> Callable[[Trial], tuple[float, ...]]:
-    """Returns a sort key: least first, trials without the figure last."""
+    """Returns a sort key: smallest first, trials without the figure last."""
     return lambda trial: (math.inf if (figure := of(trial)) is None else figure, trial.number)
 
 
@@ -38,7 +38,7 @@ SORTS: dict[str, tuple[str, Callable[[Trial], tuple[float, ...]]]] = {
 
 @dataclass(frozen=True)
 class TrialConditions:
-    """Conditions a trial must meet: all fields hold, and within a list any entry."""
+    """Conditions on trials: every field must match, and in a list at least one entry."""
 
     states: Sequence[TrialState] = ()
     kinds: Sequence[TrialKind] = ()
@@ -63,7 +63,7 @@ class TrialConditions:
 
 
 def knob_is(value: KnobValue | None, condition: str) -> bool:
-    """Tells whether a knob's value is the one named, or lies in the range: ``4``, ``2..8``, ``2..`` or ``..8``."""
+    """Tells whether a knob's value equals the condition, or lies in its range: ``4``, ``2..8``, ``2..`` or ``..8``."""
     if knob_value(value) == condition:
         return True
     if isinstance(value, bool):
@@ -74,7 +74,7 @@ def knob_is(value: KnobValue | None, condition: str) -> bool:
 
 @lru_cache(maxsize=256)
 def range_of(condition: str) -> tuple[float, float] | None:
-    """Returns the ends of a range, both included; those of a number are equal. ``None`` if the text is neither."""
+    """Returns the ends of a range, both included; equal ends for a number. ``None`` if the text is neither."""
     low, between, high = condition.partition(RANGE)
     try:
         ends = (float(low or "-inf"), float(high or "inf")) if between and (low or high) else (float(low), float(low))

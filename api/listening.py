@@ -24,7 +24,7 @@ def listen(host: str, port: int | None) -> socket.socket:
 
     Args:
         host: a name or an address of this machine.
-        port: exactly this one, or any free one for 0; ``None``: ``DEFAULT_PORT`` or the next free one.
+        port: this port, or any free one for 0; ``None``: ``DEFAULT_PORT`` or the next free one.
 
     Raises:
         UsageError: the port is in use, or the host is not this machine.

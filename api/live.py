@@ -1,6 +1,6 @@
 """Live events of studies: each stream looks for changes once a second, through the cache that all readers share.
 
-A stream is asked for its next piece only when its reader has taken the one before, so nothing waits in memory.
+A stream makes its next piece only when its reader has taken the previous one, so nothing waits in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PING_S = 15.0
 
 
 class Hub:
-    """Streams of a server. Used by its event loop alone."""
+    """Streams of a server. Only its event loop uses it."""
 
     def __init__(self, cache: StudyCache) -> None:
         self._cache = cache
@@ -54,8 +54,8 @@ class Hub:
             self.listeners -= 1
 
     async def _pieces(self, study_id: int, after: int) -> AsyncIterator[bytes]:
-        """Yields messages as bytes: events, then the new revision; a comment after ``PING_S`` without any. While the
-        database cannot be read there are none, and none is left out."""
+        """Yields messages as bytes: events, then the new revision; a comment after ``PING_S`` without any. Sends none
+        while the database cannot be read, and loses none."""
         sent: tuple[int, bool] | None = None
         quiet_s = 0.0
         while True:

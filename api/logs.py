@@ -1,6 +1,6 @@
 """Reads the log of an attempt, by byte range or its last lines, cleaned for a terminal or a page.
 
-The path follows from the database alone.
+Only the database determines the path.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def open_below(root: Path, path: Path) -> int:
     """Opens ``path``, a plain file below ``root`` without links on the way; returns its file descriptor.
 
     Raises:
-        NotFoundError: it is no such file, or cannot be read.
+        NotFoundError: there is no such file, or it cannot be read.
     """
     missing = NotFoundError("there is no such log, or it cannot be read")
     try:

@@ -50,7 +50,7 @@ def exposition(metrics: Iterable[Metric]) -> bytes:
 
 
 def of_server(version: str, tally: Mapping[str, int], listeners: int) -> tuple[Metric, ...]:
-    """Returns metrics of the server itself; ``tally`` counts answers by status, and readers ``CUT_OFF``."""
+    """Returns metrics of the server itself; ``tally`` counts responses by status, and readers ``CUT_OFF``."""
     seen = dict(tally)
     cut_off = seen.pop(CUT_OFF, 0)
     answers = [({"status": status}, number) for status, number in sorted(seen.items())]
@@ -65,7 +65,7 @@ def of_server(version: str, tally: Mapping[str, int], listeners: int) -> tuple[M
 def _gauge(
     name: str, text: str, labelled: Iterable[tuple[Mapping[str, str], Item]], of: Callable[[Item], float | None]
 ) -> Metric:
-    """Returns a gauge with a sample of each item that has the figure."""
+    """Returns a gauge with a sample for each item that has the figure."""
     return Metric(name, text, [(labels, value) for labels, one in labelled if (value := of(one)) is not None])
 
 

@@ -1,4 +1,4 @@
-"""Studies in a program or a notebook: ``autotune.open().study().best()``; charts draw themselves."""
+"""Studies in a program or a notebook: ``autotune.open().study().best()``; a notebook displays the charts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Study:
         self.reading = reading
 
     def best(self) -> dict[str, Any]:
-        """Returns the answer, as ``autotune best --json`` prints it without reasons."""
+        """Returns the recommendation, as ``autotune best --json`` prints it without reasons."""
         return answer_document(self.reading)
 
     def trials(self) -> list[dict[str, Any]]:
@@ -35,7 +35,7 @@ class Study:
 
 
 class Home:
-    """The studies of a home folder: ``$AUTOTUNE_HOME`` or the usual one unless given; each call reads them anew."""
+    """The studies of a home folder, by default ``$AUTOTUNE_HOME`` or the usual one; each call reads them again."""
 
     def __init__(self, home: str | Path | None = None) -> None:
         self._settings = read_settings(home=None if home is None else Path(home))
@@ -46,7 +46,7 @@ class Home:
             return [study.spec.name for study in store.studies()]
 
     def study(self, name: str | None = None) -> Study:
-        """Reads the study of that name or id, or the newest. Raises ``NotFoundError``."""
+        """Reads the study with this name or id, or the newest. Raises ``NotFoundError``."""
         with closing(open_to_read(self._settings)) as store:
             number = named_study([(study.id, study.spec.name) for study in store.studies()], name)
             return Study(read_study(store, store.study(number)))

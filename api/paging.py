@@ -1,4 +1,4 @@
-"""Pages of a list: a cursor names the last item of the page before, so new items cause no gaps or repeats."""
+"""Pages of a list: a cursor names the last item of the previous page, so new items cause no gaps or repeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions if no study has an answer: the planner of ``autotune plan``, given only facts."""
+"""Predictions if no study has a recommendation: the planner of ``autotune plan``, with facts as its only input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Predictor:
     def answer(
         self, studies: StudyCache, matches: Sequence[Match], profile: TrainingProfile, limit_bytes: int | None
     ) -> Answer:
-        """Returns the prediction for a training; cached until a study on the same GPUs changes.
+        """Returns the prediction for a training job; cached until a study on the same GPUs changes.
 
         Raises:
             HTTPException: another prediction is being made.

@@ -69,7 +69,7 @@ class ThreadServer:
 
 
 class RequestsInTime(H11Protocol):
-    """Connection that is closed if its request is not whole after ``REQUEST_S``, even if data still arrives.
+    """Connection that closes if its request is not complete after ``REQUEST_S``, even if data still arrives.
 
     uvicorn alone waits for the rest of a request for ever, so unfinished requests could block all other readers.
     """

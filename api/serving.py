@@ -39,21 +39,21 @@ class Address:
 
 @contextmanager
 def serving(settings: Settings, talk: Talk, port: int | None = None) -> Iterator[str | None]:
-    """Yields the URL of ``page_server``'s server."""
+    """Yields the URL of the server that ``page_server`` starts."""
     with page_server(settings, talk, port) as server:
         yield None if server is None else server.url
 
 
 @contextmanager
 def page_server(settings: Settings, talk: Talk, port: int | None = None) -> Iterator[Serving | None]:
-    """Serves the page beside a running study, on loopback: yields the server, or ``None`` where there can be none.
+    """Serves the page beside a running study, on loopback: yields the server, or ``None`` if there can be none.
 
-    Never fails what runs in the block, and ends with it.
+    Never raises in the block because of the server, and ends with it.
 
     Args:
-        settings: the home and database to read; through a connection of its own.
-        talk: told in one line why there is no page.
-        port: exactly this one, or any free one for 0; ``None``: 7788 or the next free one.
+        settings: the home and database to read; through a separate connection.
+        talk: receives one line on why there is no page.
+        port: this port, or any free one for 0; ``None``: 7788 or the next free one.
     """
     try:
         opened = Serving(settings, talk, Address(port=port))
@@ -111,7 +111,7 @@ class Serving:
         self._server.wait()
 
     def linger(self, most_s: float = LINGER_S) -> None:
-        """Waits until each page that follows a study has seen its end: then it lets go of its stream."""
+        """Waits until each page that follows a study has received its end and closed its stream."""
         end = time.monotonic() + most_s
         while self._cache.followers() and time.monotonic() < end:
             time.sleep(0.1)
@@ -138,7 +138,7 @@ class Crashes:
 
 
 def saved(error: Exception, settings: Settings) -> str:
-    """Saves the traceback of an unexpected error as a crash file, and returns where it is, in words."""
+    """Saves the traceback of an unexpected error as a crash file, and returns a sentence with its path."""
     path = settings.home.crash_file()
     try:
         write_atomic(path, "".join(traceback.format_exception(error)))

@@ -1,7 +1,7 @@
 """The tuner. Never imports torch.
 
 ``api``, ``search_spaces`` and ``trainer`` are folders beside this one in a checkout, and inside it in a wheel.
-``Client`` asks a server, ``open`` reads a home: both for programs and notebooks, each imported on first use.
+``Client`` reads from a server and ``open`` from a local home, for programs and notebooks; imported on first use.
 """
 
 from typing import Any

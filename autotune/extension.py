@@ -1,6 +1,6 @@
-"""The names that a package with a training framework of its own imports, the same in a checkout and in a wheel.
+"""Names that another package imports to add its own training framework, the same in a checkout and in a wheel.
 
-See "A framework" in CONTRIBUTING.md. ``tests/support/made_up_package`` is such a package, whole.
+See "A framework" in CONTRIBUTING.md. ``tests/support/made_up_package`` is a complete example.
 """
 
 from autotune.frameworks import ExportNames, Integration

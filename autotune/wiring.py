@@ -1,4 +1,4 @@
-"""Chooses the concrete classes behind the ports, and assembles a study from them. No other module does."""
+"""Chooses the implementations of the ports, and assembles a study from them. No other module does."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def open_store_for(settings: Settings, stop: StopToken | None = None, *, create:
 
 
 def open_to_read(settings: Settings) -> Store:
-    """Opens the settings' database, perhaps on a read-only mount; creates nothing. Raises ``NoDatabaseError``."""
+    """Opens the settings' database, possibly on a read-only mount; creates nothing. Raises ``NoDatabaseError``."""
     return open_store(settings.database, create=False, patience=READERS_PATIENCE)
 
 
@@ -163,7 +163,7 @@ def _crew(
     runner: Callable[[int | None, Lane | None], LocalRunner],
     spread: Spread | None,
 ) -> SideBySide | None:
-    """Returns the crew for trials side by side; ``None`` if trials run one after the other on this machine."""
+    """Returns the crew for parallel trials; ``None`` if trials run one after the other on this machine."""
     if spread is not None:
         each = gather(
             spread, lambda place: runner(place.share.place, None), settings.home.root, spec.memory_limit, SystemClock()
@@ -174,7 +174,7 @@ def _crew(
 
 
 def lanes_of(spec: StudySpec, at_once: int) -> tuple[Lane, ...]:
-    """Returns the shares of this machine for trials side by side; empty if trials run one after the other.
+    """Returns the shares of this machine for parallel trials; empty if trials run one after the other.
 
     Raises:
         UsageError: the machine is too small for ``at_once`` trials.
@@ -197,7 +197,7 @@ def keeper_for(study: Study, settings: Settings, clock: Clock, place: int | None
 
 
 def use_one_thread() -> None:
-    """Makes numpy's linear algebra run on the calling thread only, from now on.
+    """Makes numpy's linear algebra run only on the calling thread, from now on.
 
     The matrices of a proposal are small. More threads would wait for each other in busy loops, whose CPU time disturbs
     the trial that is being measured and exceeds that of the products.
@@ -250,5 +250,5 @@ def end_processes(settings: Settings, study_id: int) -> None:
 
 
 def directory_of(settings: Settings, study: Study) -> Callable[[Trial], Path]:
-    """Returns the function that gives the folder of a trial's present attempt."""
+    """Returns a function from a trial to the folder of its present attempt."""
     return lambda trial: settings.home.attempt(study.id, study.spec.name, trial.number, trial.attempt)

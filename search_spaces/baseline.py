@@ -1,4 +1,4 @@
-"""A baseline made comparable: every knob the space moves is set, and equal configurations look the same."""
+"""Completes a baseline for comparisons: sets every knob of the space, and makes equal configurations equal values."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SHARE, CACHE = "gpu_memory_utilization", "kv_cache_memory_bytes"
 
 
 def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Iterable[str] = ()) -> Configuration:
-    """Returns ``baseline`` with the framework's own defaults written out.
+    """Returns ``baseline`` with the framework's own defaults filled in.
 
     - The four batch knobs are numbers; a ``steps_per_generation`` that is not set is the accumulation,
-      as the frameworks have it.
+    as the frameworks have it.
     - Each knob of ``names`` that is not set gets the framework's default. A knob without a default and with an effect
       stays unset.
     - A knob without an effect (a vLLM knob under transformers generation) gets the framework's default.
@@ -30,7 +30,7 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
     - The share of memory of a rollout server has the default of the framework's own command.
     - Replicas of a rollout server that are not set fill its GPUs, and on one machine all other GPUs train.
 
-    Completing twice changes nothing more.
+    A second call changes nothing.
     """
     values, names = normalised(baseline, resources), tuple(names)
     unset = defaults(resources.framework, resources.device)
@@ -55,8 +55,8 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
 def fitted(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
     """Returns ``values`` adjusted to the machine and its packages where the framework's default needs more.
 
-    verl spreads an engine over 2 GPUs, which no single GPU has, and computes attention by a package that may be
-    missing; attention is then PyTorch's own.
+    verl's default spreads an engine over 2 GPUs, which a machine with one GPU lacks, and computes attention by a
+    package that may be missing; attention is then PyTorch's own.
     """
     kernel = {
         ATTENTION: values.get(ATTENTION) or defaults(resources.framework, resources.device).get(ATTENTION, "sdpa")
@@ -83,9 +83,9 @@ def _replicas(case: Case) -> int | None:
 
 
 def capped(values: dict[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """Returns ``values`` with ``logprob_rows`` cut to the most rows that a pass can have.
+    """Returns ``values`` with ``logprob_rows`` reduced to the most rows that a pass can have.
 
-    A pass has at most the rows that a rank generates, or one micro-batch where log-probs are computed by micro-batch.
+    A pass has at most the rows that a rank generates, or one micro-batch if log-probs are computed by micro-batch.
     """
     rows = values.get("logprob_rows")
     if isinstance(rows, int) and not facts_of(resources.framework).refuses_more_logprob_rows:

@@ -1,6 +1,6 @@
 """The batch algebra: ranks x micro-batch x accumulation = rows per update, in whole groups.
 
-Rows are completions. A rank is one training process. Pure arithmetic; nothing here judges.
+Rows are completions. A rank is one training process. Only arithmetic; the rules of legality are elsewhere.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ class Batch:
 
 def training_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
     """Returns the number of training processes, at least 1: ``training_gpus``, else every GPU outside the rollout
-    server.
-    """
+    server."""
     left = max(1, resources.training_processes - serving_gpus(values, resources))
     return min(left, _whole(values.get("training_gpus"), 0) or left) if resources.gpus else left
 
@@ -76,7 +75,7 @@ def served_by(gpus: int) -> dict[str, KnobValue]:
 
 
 def data_ranks(values: Mapping[str, KnobValue], resources: Resources) -> int:
-    """Returns the number of data-parallel ranks: training GPUs over the GPUs that compute the same rows together."""
+    """Returns the number of data-parallel ranks: training GPUs divided by the GPUs that compute the same rows."""
     return max(1, training_gpus(values, resources) // model_parallel(values))
 
 
@@ -129,7 +128,7 @@ def rows_allowed(rows: int, target: int, ranks: int) -> bool:
 
 
 def on_policy(steps: int, accumulation: int) -> bool:
-    """Tells whether every completion is trained on in the update that follows its generation."""
+    """Tells whether the update right after a generation trains on all of its completions."""
     return steps <= accumulation and accumulation % steps == 0
 
 

@@ -15,7 +15,7 @@ _CANONICAL = json.JSONEncoder(separators=(",", ":"))
 
 
 class Configuration(Mapping[str, KnobValue]):
-    """Value of every knob that is set; immutable, hashable, ordered by knob name."""
+    """Values of all knobs that are set; immutable, hashable, ordered by knob name."""
 
     __slots__ = ("_hash", "_key", "_values")
 
@@ -45,7 +45,7 @@ class Configuration(Mapping[str, KnobValue]):
     @overload
     def get(self, name: str, /, default: KnobValue | T) -> KnobValue | T: ...
     def get(self, name: str, /, default: object = None) -> object:
-        """Returns the value of a knob, without a call of ``__getitem__`` because forecasts read very many."""
+        """Returns the value of a knob without a call of ``__getitem__``, because forecasts read very many."""
         return self._values.get(name, default)
 
     def items(self) -> ItemsView[str, KnobValue]:
@@ -65,7 +65,7 @@ class Configuration(Mapping[str, KnobValue]):
 
     @property
     def key(self) -> str:
-        """Canonical JSON: equal configurations have equal keys, whatever order they were given in."""
+        """Canonical JSON: equal configurations have equal keys, regardless of the order of their knobs."""
         if self._key is None:
             self._key = _CANONICAL.encode(dict(self._values))
         return self._key
@@ -87,7 +87,7 @@ def column(name: str, configurations: Iterable[Configuration], unset: T) -> list
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Facts of a model for legality and the memory formulas; ``None`` means unknown."""
+    """Facts about a model for legality and the memory formulas; ``None`` means unknown."""
 
     parameters: int | None = None
     layers: int | None = None
@@ -107,7 +107,7 @@ class ModelFacts:
 
     @property
     def head(self) -> int | None:
-        """``head_size``, or the hidden size over the attention heads; ``None`` if both are unknown."""
+        """``head_size``, or the hidden size divided by the attention heads; ``None`` if both are unknown."""
         if self.head_size or not (self.hidden_size and self.attention_heads):
             return self.head_size
         return self.hidden_size // self.attention_heads

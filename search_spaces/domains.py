@@ -1,4 +1,4 @@
-"""The free choices of a space on one machine, cut into parts that can be enumerated.
+"""The free choices of a space on one machine, divided into parts that can be enumerated.
 
 A switch (a knob that others need, such as the rollout engine) is fixed in each part, so that knobs without effect can
 be set to their inactive value. The batch knobs are one variable, because the accumulation follows from all of them.
@@ -104,7 +104,7 @@ class Situation:
     def _part(
         self, context: dict[str, KnobValue], switches: list[str], cache: dict[str, tuple[dict[str, KnobValue], ...]]
     ) -> SpacePart:
-        """Builds one part; ``cache`` caches batches, because they follow from few of the knobs that parts differ in."""
+        """Builds one part; ``cache`` holds batches, because they depend on few of the knobs in which parts differ."""
         free: Domains = {}
         case = Case(context, self.resources)
         for name, found in self.domains.items():
@@ -154,7 +154,7 @@ class Situation:
         return Fraction(batch.steps, batch.accumulation)
 
     def _own_batch(self) -> dict[str, KnobValue]:
-        """Returns the baseline's batch, used if no listed batch has its updates per generation."""
+        """Returns the baseline's batch, used if no listed batch has its number of updates per generation."""
         names = {*BATCH_CHOICES, "gradient_accumulation_steps"}
         return {name: value for name, value in self.baseline.items() if name in names}
 
@@ -186,7 +186,7 @@ def _option(name: str, value: KnobValue) -> dict[str, KnobValue]:
 def _allowed(
     name: str, values: tuple[KnobValue, ...], usual: KnobValue | None, allowed: Effect
 ) -> tuple[KnobValue, ...]:
-    """Returns the values a knob may take; only the baseline's if every listed value has too strong an effect."""
+    """Returns the values a knob may take; only the baseline's if the effect of all listed values is too strong."""
     if usual is None:
         return values
     kept = tuple(v for v in values if KNOBS[name].effect_between(usual, v).rank <= allowed.rank)

@@ -1,7 +1,7 @@
-"""Counts legal combinations without listing them, and lists them without judging each.
+"""Counts legal combinations without listing them, and lists them without checking each.
 
-Within a part, rules tie variables together; variables without a common rule are independent. So the legal combinations
-of a part are the product of those of its tied groups, which are small.
+Within a part, rules connect variables; variables without a common rule are independent. So the legal combinations of a
+part are the product of those of its connected groups, which are small.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_DRAWN = 150_000
 
 @dataclass(frozen=True)
 class LegalGroup:
-    """The legal combinations of variables that rules tie together."""
+    """The legal combinations of the variables that common rules connect."""
 
     variables: tuple[tuple[Option, ...], ...]
     rows: NDArray[np.intp]
@@ -93,10 +93,10 @@ def legal_parts(parts: Iterable[JudgedPart], seed: int) -> tuple[Legal, ...]:
 
 
 def take(parts: Sequence[Legal], limit: int, seed: int) -> tuple[Configuration, ...]:
-    """Returns all legal combinations in order; of more than ``limit``, ``limit`` drawn by ``seed``, in order.
+    """Returns all legal combinations in order, or a sample of ``limit`` by ``seed`` if there are more, in order.
 
-    Half of the draw is shared evenly over the parts, so that a rollout engine with many knobs of its own leaves room
-    for an engine with few.
+    Half of the sample is divided evenly among the parts, so that a rollout engine with many own knobs leaves room for
+    an engine with few.
     """
     counts = [legal.count for legal in parts]
     shares = counts if sum(counts) <= limit else _shares(counts, limit)
@@ -118,7 +118,7 @@ def _shares(counts: Sequence[int], limit: int) -> list[int]:
 
 
 def _draw(total: int, count: int, seed: int | str) -> list[int]:
-    """Draws ``count`` different numbers below ``total``, ascending; the same for the same arguments."""
+    """Draws ``count`` distinct numbers below ``total``, ascending; the same for the same arguments."""
     chance = random.Random(seed)  # noqa: S311 (repeatable on purpose)
     if total < 2**62:
         return sorted(chance.sample(range(total), count))

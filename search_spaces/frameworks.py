@@ -1,4 +1,4 @@
-"""Facts on the training frameworks: names and differences.
+"""Facts about the training frameworks: names and differences.
 
 A framework that is not listed has the defaults of ``Facts``.
 """
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class WeightSync(StrEnum):
-    """Transfer of trained weights to a rollout engine; decides which weights are whole on a GPU meanwhile."""
+    """Transfer of trained weights to a rollout engine; determines which weights a GPU gathers meanwhile."""
 
     PARAMETERS = "parameters"
     """One parameter at a time; all at once if an adapter is merged under ZeRO-3."""
@@ -22,7 +22,7 @@ class WeightSync(StrEnum):
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of a framework; measured for TRL, read in the source of the others."""
+    """Facts about a framework; measured for TRL, read from the source of the others."""
 
     # Rollout
     generates_with: tuple[str, ...] = ("transformers", "vllm")
@@ -87,7 +87,7 @@ class Facts:
     logprobs_by_micro_batch: bool = False
     """Log-probs without gradients are computed micro-batch by micro-batch, not for a whole generation."""
     refuses_more_logprob_rows: bool = False
-    """More than a rank has are an error (verl 0.9.1, ``workers/engine/utils.py`` 125)."""
+    """True if more rows than a rank has are an error (verl 0.9.1, ``workers/engine/utils.py`` 125)."""
     trains_adapters_by_default: bool = False
     """The framework trains LoRA adapters unless ``tuner_type`` is ``full``."""
     adapts_all_linear: bool = False
@@ -95,7 +95,7 @@ class Facts:
     unset_beta: float = 0.0
     """Default of ``beta``, the weight of the KL term; above 0 a second model is held."""
     megatron_holds_reference: bool = False
-    """With Megatron and all weights trained, a second model is held for every ``beta``
+    """True if Megatron holds a second model for any ``beta`` when all weights are trained
     (``swift/megatron/trainers/rlhf_mixin.py:31``)."""
 
     # What is known of it here

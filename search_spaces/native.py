@@ -37,7 +37,7 @@ def in_fp8(configuration: Mapping[str, KnobValue], framework: str) -> tuple[str,
 
 
 def seam_values(configuration: Mapping[str, KnobValue], framework: str) -> dict[str, KnobValue]:
-    """Returns the seam knobs with an effect whose value differs from the framework's own, by name.
+    """Returns the knobs set by patches (seams) that have an effect and differ from the framework's own value, by name.
 
     Empty if the framework's own settings reproduce the configuration.
     """
@@ -56,7 +56,7 @@ def seam_values(configuration: Mapping[str, KnobValue], framework: str) -> dict[
 
 
 def helped(configuration: Mapping[str, KnobValue], framework: str, device: str) -> bool:
-    """Tells whether ``configuration`` runs on ``device`` only with our launcher, although each knob has a key.
+    """Tells whether ``configuration`` runs on ``device`` only with our launcher, although every knob has a key.
 
     On a CPU TRL's weights do not reach a colocated vLLM, and accelerate refuses DeepSpeed.
     """

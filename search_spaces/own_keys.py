@@ -1,7 +1,7 @@
-"""Facts that the user's own keys decide: terms of the loss, quantization, speculative decoding and adapters.
+"""Properties that the user's own keys set: terms of the loss, quantization, speculative decoding and adapters.
 
-Terms that are averaged over each micro-batch make its size change learning: measured on TRL 1.16's trainer
-(docs/decisions/0013-parity.md), read in ms-swift 4.6.0's (rlhf_trainers/grpo_trainer.py, _compute_loss_and_metrics).
+If a term is averaged over each micro-batch, its size changes learning: measured on TRL 1.16's trainer
+(docs/decisions/0013-parity.md), read from ms-swift 4.6.0's (rlhf_trainers/grpo_trainer.py, _compute_loss_and_metrics).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Knobs with two values or more are searched, knobs with one value are fixed, all others stay at the baseline's.
+    """Knobs with two or more values are searched, knobs with one value are fixed, all others stay at the baseline's.
 
     ``unset.UNSET`` may be among the values; ``values_in`` replaces it.
     """
@@ -57,7 +57,7 @@ class SearchSpace:
         """Loads a space file by its path, or a preset by its name.
 
         Raises:
-            SpaceError: one sentence with file, line, key and what was expected there.
+            SpaceError: one sentence with file, line, key and the expected value.
         """
         path, source = _located(name)
         return cls._of_content(_content(path, source), source)
@@ -133,8 +133,8 @@ class SearchSpace:
     ) -> tuple[Configuration, ...]:
         """Returns the legal configurations, each once, in an order that depends only on the arguments.
 
-        Each sets the knobs of ``complete(baseline)`` but those it leaves unset. The accumulation follows from rows per
-        update, which are ``resources.rows_per_update`` or else the baseline's.
+        Each sets the knobs of ``complete(baseline)`` except those it leaves unset. The accumulation follows from rows
+        per update, which are ``resources.rows_per_update`` or else the baseline's.
 
         Args:
             same_learning: keep knobs that change numerics or learning at the baseline's values.
@@ -210,7 +210,7 @@ class SearchSpace:
 
 
 def _comes_to(name: str, values: tuple[KnobValue, ...], here: Configuration, resources: Resources) -> bool:
-    """Tells whether one of ``values`` becomes the value here: accumulation, row limit, or inactive value."""
+    """Tells whether one of ``values`` becomes the value in ``here``: accumulation, row limit, or inactive value."""
     if ACCUMULATION in values and here.get(name) == here.get("gradient_accumulation_steps"):
         return True
     if name == "logprob_rows":
@@ -271,7 +271,7 @@ def _content(path: Path, source: str) -> Content:
 
 
 def _extended(content: Content, source: str) -> Content:
-    """Returns ``content`` on top of the preset it extends; presets themselves extend nothing."""
+    """Returns ``content`` merged over the preset it extends; presets themselves extend nothing."""
     if not content.extends:
         return content
     path = preset_path(content.extends, source)

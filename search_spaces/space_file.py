@@ -91,7 +91,7 @@ def understand(entry: Entry, source: str) -> Content:
     """Returns the content of a space file.
 
     Raises:
-        SpaceError: in one sentence with file, line, key, and what was expected.
+        SpaceError: in one sentence with file, line, key, and the expected value.
     """
     document = _mapping(entry, source, "the file", "a mapping with the key knobs")
     _check_keys(document, _KEYS, source)

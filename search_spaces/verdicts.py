@@ -1,6 +1,6 @@
-"""Masks of the combinations that a rule allows: each combination of the values a rule reads is judged once.
+"""Masks of the combinations that a rule allows: each combination of the values a rule reads is checked once.
 
-A rule reads few knobs, and the options of a part differ in them far less often than in all knobs. So a rule is judged
+A rule reads few knobs, and the options of a part differ in them far less often than in all knobs. So a rule is checked
 on the distinct values of the knobs it reads, and its verdict is looked up for everything else.
 """
 
@@ -106,7 +106,7 @@ class JudgedPart:
         return self._verdicts.holds(rule, self.merged(options))
 
     def merged(self, options: Iterable[Option]) -> Option:
-        """Returns the part's context together with ``options``."""
+        """Returns the part's context merged with ``options``."""
         return _merged(self.part.context, options)
 
     def allow(self, rule: Rule, columns: Mapping[int, Codes]) -> NDArray[np.bool_]:
@@ -155,7 +155,7 @@ class JudgedPart:
 
 
 def _merged(context: Mapping[str, KnobValue], options: Iterable[Option]) -> Option:
-    """Returns ``context`` together with ``options``."""
+    """Returns ``context`` merged with ``options``."""
     values = dict(context)
     for option in options:
         values.update(option)
@@ -164,5 +164,5 @@ def _merged(context: Mapping[str, KnobValue], options: Iterable[Option]) -> Opti
 
 @functools.lru_cache(maxsize=8)
 def verdicts_of(resources: Resources, reference: Reference) -> Verdicts:
-    """Returns the verdicts on one machine; cached for the last few machines, because a search asks many times."""
+    """Returns the verdicts on one machine; cached for the last few machines, because a search needs them often."""
     return Verdicts(resources, reference)

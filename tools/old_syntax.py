@@ -1,6 +1,6 @@
 """Fails if a file needs syntax newer than Python 3.10: ``python -m tools.old_syntax FOLDER``.
 
-Runs besides ruff's own check for that version: each of the two misses some syntax.
+Supplements ruff's own check for that version: each of the two misses some syntax.
 """
 
 from __future__ import annotations

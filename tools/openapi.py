@@ -1,6 +1,6 @@
 """Writes the API's description to ``docs/openapi.json``, or checks it: ``python -m tools.openapi [--check]``.
 
-Users build on the file, so a change is reviewed: ``make check`` fails until the file is written again.
+Users depend on the file, so changes are reviewed: ``make check`` fails until the file is written again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Layout of the wheel: ``api``, ``search_spaces`` and ``trainer`` are packages inside ``autotune``.
 
-They are top-level folders of the checkout. In site-packages such common names would hide a user's own, or be hidden
+They are top-level folders of the checkout. In site-packages such common names would hide the user's own, or be hidden
 by them, so a wheel adds one name there, and imports of the other three are rewritten to ``autotune.api`` and so on.
 """
 
@@ -17,7 +17,7 @@ IMPORT = re.compile(rf"^(\s*from )({'|'.join(FOLDERS)})(?=[. ])", re.MULTILINE)
 
 
 class BuildPy(build_py):  # type: ignore[misc]  # setuptools has no types
-    """``build_py`` that moves ``FOLDERS`` into ``autotune``. An editable install is the checkout as it is."""
+    """``build_py`` that moves ``FOLDERS`` into ``autotune``. An editable install uses the checkout as it is."""
 
     def run(self) -> None:
         """Builds the packages, moves three of them, and rewrites the imports of all."""

@@ -29,8 +29,8 @@ MANY_CUT = 0.25
 
 
 def cost_of(reading: StudyReading, query: Iterable[tuple[str, str]]) -> SimpleNamespace:
-    """Returns sentences on a run of ``updates``, at the ``price`` of a GPU-hour, which an address asks for; or the
-    problem with the question."""
+    """Returns sentences on the cost of a run of ``updates`` at the ``price`` of a GPU-hour, both from the query; or the
+    fault of the query."""
     given = {name: clean(value)[:LONGEST_NUMBER] for name, value in query}
     cost = SimpleNamespace(updates=given.get("updates", ""), price=given.get("price", ""), lines=(), problem="")
     if not cost.updates:
@@ -48,7 +48,7 @@ def cost_of(reading: StudyReading, query: Iterable[tuple[str, str]]) -> SimpleNa
 
 
 def answer_view(reading: StudyReading) -> SimpleNamespace:
-    """Returns the answer in words; without an answer, the reason."""
+    """Returns the recommendation in words; without one, the reason."""
     answered, baseline = reading.recommendation, reading.study.spec.baseline
     rows = () if answered is None else answered.rows
     return SimpleNamespace(
@@ -80,7 +80,7 @@ def _cut_words(reading: StudyReading) -> tuple[str, ...]:
 
 
 def _losses(reading: StudyReading, row: RecommendationRow) -> Mapping[str, str]:
-    """Returns the loss by knob, without knobs whose baseline's value no other configuration was measured with."""
+    """Returns the loss by knob, except for knobs whose baseline value was measured in no other configuration."""
     said = {}
     for name, (before, _) in chosen_differences(reading.study.spec.baseline, row.configuration).items():
         other = keep(reading, {name: before})
@@ -123,7 +123,7 @@ def _row(reading: StudyReading, place: int, row: RecommendationRow, exported: Ex
 
 
 def first_shares(reading: StudyReading) -> KnobShares | None:
-    """Returns the shares of the knobs that the first answer changes; ``None`` without an answer."""
+    """Returns the shares of the knobs that the first row changes; ``None`` without a recommendation."""
     row = reading.first_row
     return None if row is None else knob_shares(reading.trials, reading.study.spec.baseline, row.configuration)
 

@@ -27,7 +27,7 @@ class Limit:
 
     @property
     def extension(self) -> tuple[str, tuple[tuple[int, str], ...]]:
-        """The name of this limit in a request to extend it, and amounts to choose from, with words."""
+        """The name of this limit in a request to extend it, and amounts to choose from, with labels."""
         return {
             "time": ("wall_seconds", ((600, "10 min"), (3600, "1 h"), (14400, "4 h"), (43200, "12 h"))),
             "GPU-hours": ("gpu_hours", ((1, "1"), (4, "4"), (16, "16"), (64, "64"))),
@@ -58,8 +58,8 @@ def budget_view(reading: StudyReading) -> SimpleNamespace:
 
 
 def go_on_command(reading: StudyReading, command: str) -> str:
-    """Returns the command that continues a study, from the one that began its last run: twice the budget if the study
-    has ended, else the same, extensions included."""
+    """Returns the command that continues a study, from the one that began its last run: with twice the budget if the
+    study has ended, else with the same and its extensions."""
     wall_s = reading.limits.wall_s
     if not wall_s or " " not in command:
         return command if " " in command else ""

@@ -24,7 +24,7 @@ LEAST, MOST = 2, 6
 
 
 def _view(reading: StudyReading | None, problem: str = "", **more: Any) -> SimpleNamespace:
-    """Returns the values of the page; ``problem`` is the reason why nothing is compared."""
+    """Returns the values of the page; ``problem`` is the reason why there is no comparison."""
     nothing = {"verdicts": (), "differs": (), "columns": (), "figures": (), "numbers": ()}
     return SimpleNamespace(found=reading, problem=problem, **{**nothing, **more})
 
@@ -36,7 +36,7 @@ def numbers_of(query: Iterable[tuple[str, str]], name: str = "trial") -> tuple[i
 
 
 def compare_view(reading: StudyReading, numbers: Sequence[int]) -> SimpleNamespace:
-    """Compares the trials of ``numbers``, by default baseline and answer, or the fastest; names unknown ones."""
+    """Compares the trials of ``numbers``, by default baseline and recommendation; names unknown ones."""
     best = best_of(reading)
     others = [t.number for t in (*([] if best is None else [best]), *reading.best_first) if t.number and t.feasible]
     numbers = numbers or [0, *others[:1]][: 2 * len(others)]
@@ -58,7 +58,7 @@ def compare_view(reading: StudyReading, numbers: Sequence[int]) -> SimpleNamespa
 
 
 def compare_studies_view(pair: Sequence[StudyReading]) -> SimpleNamespace:
-    """Compares the answers of two studies, as ``autotune compare STUDY STUDY`` does."""
+    """Compares the recommendations of two studies, as ``autotune compare STUDY STUDY`` does."""
     if len(pair) != LEAST:
         return _view(None, "Choose two studies.")
     found = compare_studies(*pair)

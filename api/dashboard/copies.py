@@ -29,7 +29,7 @@ class Copy:
 
 
 def text_of(raw: str) -> str:
-    """Cleans a text line by line of characters that could mislead a reader's eye or terminal."""
+    """Removes characters from each line of a text that could mislead a reader or a terminal."""
     return "\n".join(clean_line(line) for line in raw.split("\n"))
 
 
@@ -44,7 +44,7 @@ def copies(
     """Returns the command first, then each file, then the knobs as JSON.
 
     Args:
-        exported: the files, or the reason why there are none.
+        exported: the files, or the reason why the configuration cannot be exported.
         command: command of this program that writes them.
         name: name of the files' archive.
         prefix: prefix of the ids, for a page with several of these lists.
@@ -94,7 +94,7 @@ def export_command(study: Study, *, row: int = 1, trial: int | None = None) -> s
 
 
 def prompt_words(exported: Exported | str) -> str:
-    """States whether the archive has the prompts that it needs; empty if it needs none."""
+    """States whether the archive contains the required prompts; empty if it needs none."""
     if isinstance(exported, str) or not exported.export.prompts:
         return ""
     missing = missing_prompts(exported)

@@ -23,8 +23,8 @@ PAGE_STYLE = Path(__file__).parent / "assets" / "page.css"
 
 
 def report_page(reading: StudyReading, exports: Sequence[Exported | str] = (), run: Sequence[str] = ()) -> str:
-    """Returns the whole file, with the configuration of each of ``exports``, the answer's rows in order, and sentences
-    on the user's whole ``run``; the same study always gives the same text."""
+    """Returns the whole file, with the exports of the recommendation's rows, in order, and sentences on the user's
+    whole ``run``; the same study always gives the same text."""
     charts = history(reading.trials, reading.study.spec), timeline_chart((), {}, nowhere)
     rows = () if reading.recommendation is None else reading.recommendation.rows
     style = Svg(PAGE_STYLE.read_text(encoding="utf-8") + STYLE.read_text(encoding="utf-8"))

@@ -17,7 +17,7 @@ PAUSE_S = 300.0
 """Seconds without any trial from which the time between two runs of the tuner is left out."""
 ROW, BAR, TOP = 30.0, 22.0, 8.0
 MOST_PLACES, MOST_TRIALS = 64, 200
-"""More are not drawn."""
+"""Most places and trials that are drawn."""
 STARTUP, BETWEEN, GAP = "start-up", "other", "no trial"
 NAME, TITLE = "timeline", "Trials by GPU over time"
 
@@ -62,7 +62,7 @@ def _place(places: Mapping[int, str]) -> Callable[[Trial], str]:
 
 
 def _by(places: Mapping[int, str]) -> Callable[[Trial], tuple[int, str, float]]:
-    """Returns a sort key: by place, where ``GPU 10`` comes after ``GPU 9``, then by time."""
+    """Returns a sort key: by place, with ``GPU 10`` after ``GPU 9``, then by time."""
     return lambda trial: (len(_place(places)(trial)), _place(places)(trial), trial.started_at or 0.0)
 
 
@@ -73,7 +73,7 @@ def _end(trial: Trial) -> float:
 
 
 def _moments(spans: Sequence[tuple[float, float]]) -> Callable[[float], float]:
-    """Returns a function from a time to seconds since the first trial began, pauses of the tuner left out."""
+    """Returns a function from a time to seconds since the first trial began, without pauses of the tuner."""
     first = last = min(spans)[0]
     pauses: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
@@ -84,7 +84,7 @@ def _moments(spans: Sequence[tuple[float, float]]) -> Callable[[float], float]:
 
 
 def _seconds(trial: Trial) -> dict[str, float]:
-    """Returns the seconds of a trial by part, in the order they are drawn; together as long as the trial took."""
+    """Returns the seconds of a trial by part, in drawing order; their sum is the length of the trial."""
     whole = _end(trial) - (trial.started_at or 0.0)
     parts = {STARTUP: sum(trial.startup.values())}
     own = [c for c in trial.cycles if c.rank == 0]
@@ -95,7 +95,7 @@ def _seconds(trial: Trial) -> dict[str, float]:
 
 
 def _shares(trials: Sequence[Trial], whole_s: float) -> tuple[dict[str, float], str]:
-    """Returns the shares of the study's time by part, ``GAP`` among them, and how busy the GPU was in cycles."""
+    """Returns the shares of the study's time by part, including ``GAP``, and the GPU utilization in cycles."""
     every = [_seconds(t) for t in trials]
     shares = {n: sum(s.get(n, 0.0) for s in every) / whole_s for n in dict.fromkeys(n for s in every for n in s)}
     uses = [(use.whole.gpu.busy, use.whole.seconds) for t in trials if (use := trial_use(t)) is not None]

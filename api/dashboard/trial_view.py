@@ -39,7 +39,7 @@ def trial_view(
     folder: Path,
     timeline: MemoryTimeline | None = None,
 ) -> SimpleNamespace:
-    """Returns the content of a trial's page; ``exported`` is of its configuration, the rest of its last attempt."""
+    """Returns the content of a trial's page; ``exported`` is its configuration's, the rest its last attempt's."""
     spec, outcome = reading.study.spec, trial.outcome
     capacity = capacity_of(spec)
     others = {0, trial.number, *([best.number] if (best := best_of(reading)) is not None else [])}
@@ -64,7 +64,7 @@ def trial_view(
 
 
 def best_of(reading: StudyReading) -> Trial | None:
-    """Returns the first trial that measured the first answer's configuration."""
+    """Returns the first trial with the configuration of the first recommended row."""
     wanted = None if reading.first_row is None else reading.first_row.configuration
     return next((t for t in reading.trials if t.configuration == wanted and t.feasible), None)
 

@@ -1,4 +1,4 @@
-"""View of a study's list of trials, and words of its rows and of the list of studies."""
+"""View of a study's list of trials, and texts of its rows and of the list of studies."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def failures(reading: StudyReading) -> tuple[Trial, ...]:
 
 
 def changed_words(trial: Trial, reading: StudyReading) -> str:
-    """Returns a trial's changes, such as ``micro_batch_size 2 → 4``, or that it is as the baseline."""
+    """Returns a trial's changes, such as ``micro_batch_size 2 → 4``, or that it equals the baseline."""
     parts = [f"{n} {a} → {b}" for n, a, b in changes(trial.configuration, reading.study.spec.baseline)]
     return ", ".join(parts) or "as the baseline"
 
@@ -106,8 +106,8 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def trials_csv(reading: StudyReading, trials: Sequence[Trial], notes: Mapping[int | None, Annotation]) -> bytes:
-    """Returns trials as a CSV file, a column a figure, note, tag and knob. Gains are ratios minus one over the
-    baseline; an unknown figure is empty."""
+    """Returns trials as a CSV file, with a column for each figure, note, tag and knob. Gains are ratios minus one over
+    the baseline; an unknown figure is empty."""
     knobs = in_order({name for trial in reading.trials for name in trial.configuration})
     stream = io.StringIO()
     lines = csv.writer(stream, lineterminator="\r\n")

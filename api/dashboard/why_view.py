@@ -52,7 +52,7 @@ def why_view(
     predict_peaks: PredictPeaks = untried_pairs.predict_peaks,
     reasons: Callable[[StudyReading], Why | None] = explain,
 ) -> SimpleNamespace:
-    """Returns the content of the page; without links for a file that has no server."""
+    """Returns the content of the page; without links in a file that no server serves."""
     study, trials, baseline = reading.study, reading.trials, reading.study.spec.baseline
     href = links.trials_of(study.id) if linked else nowhere
     capacity = capacity_of(study.spec)
@@ -87,7 +87,7 @@ def settled(reading: StudyReading, query: WhyQuery) -> WhyQuery:
 
 
 def _failing_values(trials: Sequence[Trial], knob: str) -> int:
-    """Ranks a knob for the map: its values with failures plus all its values; 0 if there are too many."""
+    """Ranks a knob for the map by its values with failures plus all its values; 0 if there are too many."""
     failed = {t.configuration.get(knob) for t in trials if t.state is TrialState.FAIL}
     every = {t.configuration.get(knob) for t in trials}
     return len(failed) + len(every) if len(every) <= MOST_VALUES else 0

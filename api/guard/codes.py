@@ -27,7 +27,7 @@ class Codes:
     """One-time login codes: one is valid at a time, once and for ``LIFE_S`` seconds. Safe for several threads."""
 
     def __init__(self, tell: Callable[[str], None] = lambda _: None, clock: Clock = time.monotonic) -> None:
-        """Takes ``tell``, called with every new code in readable form."""
+        """Receives ``tell``, called with every new code in readable form."""
         self._tell = tell
         self._clock = clock
         self._lock = threading.Lock()

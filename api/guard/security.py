@@ -2,7 +2,7 @@
 
 A page of another site can make a browser on this machine send requests to a loopback address, under that site's name if
 its name server lies (DNS rebinding). The Host rule therefore applies even without a token. Such a page cannot read the
-answers, but each costs time of a machine that measures; so of its requests only a followed link is answered.
+responses, but each takes time of a machine that measures; so only followed links are answered.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class RequestGuard:
     """ASGI layer around the whole application, mounts and errors included."""
 
     def __init__(self, app: ASGIApp, access: Access, crashed: Callable[[Exception], None], tally: Counter[str]) -> None:
-        """Takes ``tally``, which counts answers by status, and disconnected readers."""
+        """Receives ``tally``, which counts responses by status, and disconnected readers."""
         self._app = app
         self._access = access
         self._crashed = crashed
@@ -144,8 +144,8 @@ class RequestGuard:
 def refusal(access: Access, scope: Scope, throttle: Throttle) -> Response | None:
     """Returns the refusal of a request; ``None`` if it is passed on.
 
-    The right token is accepted regardless of wrong tries: it cannot be guessed, and a reader with the same address must
-    not be able to lock its owner out.
+    The right token is accepted regardless of wrong attempts: it cannot be guessed, and another reader at the same
+    address must not be able to lock its owner out.
     """
     headers = Headers(scope=scope)
     hosts = headers.getlist("host")
@@ -198,15 +198,15 @@ def _same_site(headers: Headers, host: str) -> bool:
 
 
 def _asked_here(headers: Headers) -> bool:
-    """Tells whether a reading request comes from a page of this server, a program or a followed link; not from an
-    image, a script, a frame or a stream in a page of another site."""
+    """Tells whether a reading request comes from a page of this server, a program or a followed link, and not from an
+    image, script, frame or stream in a page of another site."""
     if headers.get("sec-fetch-site", "none") in _OWN_SITES:
         return True
     return (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
 
 
 def _name_of(host: str) -> str | None:
-    """Returns the host of a ``Host`` header in lower case, without port and brackets; ``None`` if it is no host."""
+    """Returns the host of a ``Host`` header in lower case, without port and brackets; ``None`` if it is not a host."""
     if _HOST.fullmatch(host) is None:
         return None
     try:
@@ -239,7 +239,7 @@ def _same(candidate: str, expected: str) -> bool:
 
 
 class SlowReaderError(OSError):
-    """Raised if a reader takes no data for ``SLOWEST_S``; an ``OSError``, as ASGI expects for a disconnected reader."""
+    """Raised if a reader accepts no data for ``SLOWEST_S``; an ``OSError``, as ASGI expects for a closed connection."""
 
 
 def nobody_reads(error: BaseException, *, stream: bool = False) -> bool:
@@ -262,7 +262,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _in_time(send: Send) -> Send:
-    """Wraps ``send`` to disconnect a reader that takes no data for ``SLOWEST_S`` seconds."""
+    """Wraps ``send`` to disconnect a reader that accepts no data for ``SLOWEST_S`` seconds."""
 
     async def sending(message: Message) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Limits wrong tokens and codes by address. Used by the server's event loop alone."""
+"""Limits wrong tokens and codes by address. Only the server's event loop uses it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_ADDRESSES = 1024
 
 
 class Throttle:
-    """The generic cell rate algorithm (ITU-T I.371) for each address, which needs only one time for each."""
+    """The generic cell rate algorithm (ITU-T I.371) for each address, which stores only one time for each."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -30,7 +30,7 @@ class Throttle:
         return wait if wait > ROUNDING_S else 0.0
 
     def strike(self, host: str) -> float:
-        """Records a wrong try and returns ``wait_s`` from before it; a try during a wait adds no waiting."""
+        """Records a wrong attempt; returns ``wait_s`` from before it. Attempts during a wait do not extend it."""
         wait = self.wait_s(host)
         if wait == 0:
             address, now = network_of(host), self._clock()

@@ -108,7 +108,7 @@ def list_annotations(request: Request, studies: StudiesDep, study_id: StudyId) -
 
 
 class Annotating(Parameters):
-    """A note and tags, in the place of the ones before."""
+    """A note and tags, which replace the previous ones."""
 
     trial: int | None = Field(None, ge=0, le=LARGEST_ID, strict=True, description="Of this trial; else of the study.")
     note: str = Field("", max_length=LONGEST, description="Empty: removed.")
@@ -129,7 +129,7 @@ class Asking(Parameters):
 
     @property
     def more(self) -> dict[str, float]:
-        """Amounts to add to the limits of a budget, by their names there."""
+        """Amounts to add to the limits of a budget, by their names in it."""
         limits = {"wall_s": self.wall_seconds, "max_trials": self.trials, "gpu_hours": self.gpu_hours}
         return {name: more for name, more in limits.items() if more is not None}
 

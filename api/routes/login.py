@@ -1,4 +1,4 @@
-"""Login: exchanges a one-time code for a cookie. A form, so that no address has the code and no browser the token."""
+"""Login: exchanges a one-time code for a cookie. Uses a form, to keep the code out of addresses."""
 
 from __future__ import annotations
 

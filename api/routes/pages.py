@@ -1,4 +1,4 @@
-"""Pages for people and their files; none comes from another server."""
+"""Pages for people and their files; none is loaded from another server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 @router.get("/")
 def all_studies(request: Request, studies: StudiesDep) -> Response:
-    """Shows every study with its answer in one line."""
+    """Shows every study with its recommendation in one line."""
     every, wanted = studies.studies(), StudyFilter.of(request.query_params.multi_items())
     part = page_of([s for s in every if wanted.takes(s, studies.state)], wanted.page, SHOWN_STUDIES)
     found = [studies.snapshot(study.id) for study in part.shown]
@@ -58,7 +58,7 @@ def all_studies(request: Request, studies: StudiesDep) -> Response:
 
 @router.get("/compare")
 def compare_two(request: Request, studies: StudiesDep) -> Response:
-    """Compares the answers of two studies, named as ``?study=3&study=7``."""
+    """Compares the recommendations of two studies, named as ``?study=3&study=7``."""
     numbers = numbers_of(request.query_params.multi_items(), "study")
     pair = [studies.snapshot(number) for number in numbers]
     body = studies.cached(
@@ -75,7 +75,7 @@ def one_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Respo
 
 
 def study_page(studies: StudyCache, study_id: int, selection: TrialFilter, control: bool = False) -> bytes:
-    """Renders the page of a study, with buttons if readers have ``control``; cached until the study is read anew.
+    """Renders the page of a study, with buttons if readers have ``control``; cached until the study is read again.
     Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
     lives = studies.lives(found)
@@ -108,7 +108,7 @@ def download(request: Request, studies: StudiesDep, study_id: StudyId) -> Respon
 
 @router.post("/studies/{study_id}/control")
 async def control(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
-    """Sends a request to the tuner, or stores a note, and shows the page again; as ``/api/v1/.../requests``."""
+    """Sends a request to the tuner, or stores a note, and shows the page again; as ``/api/v1/.../requests`` does."""
     if not request.app.state.allow_control:
         raise HTTPException(403, ONLY_READS)
     given = {n: values[-1] for n, values in parse_qs((await request.body()).decode("utf-8", "replace")).items()}

@@ -35,7 +35,7 @@ YAML, SHELL = "application/yaml", "text/x-shellscript"
 
 
 class Format(StrEnum):
-    """Format of the answer: the API's JSON, or a framework's file."""
+    """Format of the recommendation: the API's JSON, or a framework's file."""
 
     JSON = "json"
     TRL = "trl"
@@ -78,7 +78,7 @@ def get_recommendation(
     """Returns the recommendation or the best so far, with reasons, as `autotune best --json`; or a file to train from.
 
     A file whose first lines name a launcher needs the other files of `autotune export`. 409: there is nothing to
-    export, or the study is of another framework.
+    export, or the study uses another framework.
     """
     found = studies.snapshot(study_id)
     if query.format is Format.JSON:

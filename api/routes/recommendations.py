@@ -1,4 +1,4 @@
-"""Answers of other studies for a machine and workload that was not tuned itself."""
+"""Recommendations of other studies for a machine and workload that was not tuned itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PREDICTED = "predicted from facts of the model and the GPU alone: nothing of it 
 
 
 class MatchQuery(Parameters):
-    """Properties of a training; missing ones match every study."""
+    """Properties of a training job; missing ones match every study."""
 
     model: str | None = Field(None, min_length=1, max_length=300, description="Folder or hub id; its last part counts.")
     params_b: float | None = Field(
@@ -52,7 +52,7 @@ class MatchQuery(Parameters):
     cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
 
     def profile(self) -> TrainingProfile:
-        """Returns the training's properties, without paging and the memory limit."""
+        """Returns the properties of the training job, without paging and the memory limit."""
         return TrainingProfile(**self.model_dump(exclude={"limit", "cursor", "max_memory_bytes"}))
 
 
@@ -60,12 +60,12 @@ class MatchQuery(Parameters):
 def find_recommendations(
     request: Request, studies: StudiesDep, predictor: PredictorDep, query: Annotated[MatchQuery, Query()]
 ) -> Response:
-    """Finds answers of the studies nearest to the query, with their differences and each changed knob's contribution.
+    """Finds recommendations of the studies nearest to the query, with their differences and each changed knob's share.
 
-    `match` is `exact` where nothing that was asked for differs, else `nearest` with the distance by property. Studies
-    of another kind of device, or of a model more than twice or less than half as large, are under `far`. Where no near
-    study has an answer, the one item is `predicted` from `gpu` and `params_b` (or the `model` of a study here), which
-    takes some seconds; predicted and measured items never stand beside each other, and `reason` says which they are.
+    `match` is `exact` if no requested property differs, else `nearest` with the distance by property. Studies of
+    another kind of device, or of a model more than twice or less than half as large, are under `far`. If no near study
+    has a recommendation, the only item is `predicted` from `gpu` and `params_b` (or the `model` of a study here), which
+    takes some seconds; the list has either measured or predicted items, and `reason` says which.
     """
     matches = nearest_studies(studies.studies(), query.profile(), studies.gpu_names())
     items: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Further pages of a study: reasons, each trial, a comparison of trials, and the recommendation."""
+"""Other pages of a study: reasons, each trial, a comparison of trials, and the recommendation."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def recommendation(request: Request, studies: StudiesDep, access: AccessDep, stu
 
 @router.get("/export/{row}.zip")
 def export(request: Request, studies: StudiesDep, access: AccessDep, study_id: StudyId, row: Row) -> Response:
-    """Returns the files that train with a row of the answer; with the prompts only if the page needs no token."""
+    """Returns the files that train with a row of the recommendation; with prompts only if the page needs no token."""
     return _archive(request, studies, access, study_id, ExportChoice(row=row))
 
 

@@ -1,4 +1,4 @@
-"""The trials of a study, and of a trial its cycles, its memory over time and its log."""
+"""Trials of a study, and of each trial its cycles, its memory over time and its log."""
 
 from __future__ import annotations
 

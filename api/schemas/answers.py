@@ -1,4 +1,4 @@
-"""Shapes of a study's answer, of its reasons, and of the files that train with it."""
+"""Shapes of a study's recommendation, of its reasons, and of the files that train with it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class WhyRow(Shape):
 
 
 class RuledOut(Shape):
-    """A reason why configurations are not the answer."""
+    """A reason why configurations are not recommended."""
 
     by: RulingCause = Field(strict=False)
     name: str = Field(description="The rule, or the cause in few words.")

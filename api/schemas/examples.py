@@ -1,4 +1,4 @@
-"""Examples in the API's description, by operation: shortened answers of a made-up study, written by `make openapi`."""
+"""Examples in the API's description, by operation: shortened responses of a made-up study (`make openapi`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes of studies near to a query with their answers, or of a prediction if none has an answer.
+"""Shapes of studies similar to a query with their recommendations, or of a prediction if none has one.
 
 Intervals of predictions are 95 % ones.
 """
@@ -26,7 +26,7 @@ class Difference(Shape):
 
 
 class Item(Shape):
-    """A study, its distance from the query, and its answer."""
+    """A study, its distance from the query, and its recommendation."""
 
     match: Literal["exact", "nearest"] = Field(description="`exact`: nothing that was asked for differs.")
     distance: float = Field(description="Sum over the differences; 0 where nothing differs.")
@@ -39,7 +39,7 @@ class Item(Shape):
 
 
 class Accuracy(Shape):
-    """Accuracy of predictions for this kind of GPU, by trials recorded here."""
+    """Accuracy of predictions for this kind of GPU, measured on trials recorded here."""
 
     sentence: str = Field(examples=["not yet compared with a recorded table on this GPU"])
     recorded_trials: int = Field(description="Configurations compared; 0: none.")
@@ -93,7 +93,7 @@ class Prediction(Shape):
 
 
 class PredictedItem(Shape):
-    """Forecast for the query by the models; none of it was run."""
+    """Forecast for the query by the models; nothing was run."""
 
     match: Literal["predicted"]
     distance: float | None = Field(description="Distance of the nearest study here; `null` without any study.")

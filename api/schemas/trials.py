@@ -124,7 +124,7 @@ class ProcessUse(Shape):
 
 
 class GpuUse(Shape):
-    """Use of the GPUs in a phase, by NVML: means over samples and GPUs; joules and bytes are sums over GPUs."""
+    """Utilization of the GPUs in a phase, by NVML: means over samples and GPUs; joules and bytes are sums over GPUs."""
 
     samples: int = Field(description="Readings this rests on; few say little of a short phase.")
     busy_share: Share | None = Field(description="Of the time in which a kernel ran.")
@@ -142,7 +142,7 @@ class GpuUse(Shape):
 
 
 class Cycle(Shape):
-    """One generate to sync round, as one rank saw it."""
+    """One cycle from generation to weight sync, as measured by one rank."""
 
     index: int
     rank: int

@@ -1,4 +1,4 @@
-"""A study's charts as SVG text, for the page and the report alike; pure, without scripts or styles of their own."""
+"""Draws a study's charts as SVG text, for the web page and the report; pure, without own scripts or styles."""
 
 from autotune.charts.chart import Chart, Mark
 from autotune.charts.svg import Svg

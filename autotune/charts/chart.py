@@ -1,4 +1,4 @@
-"""A chart: a drawing, with the same content in words and as a table."""
+"""A chart: a drawing, and the same content as a sentence and as a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Href = Callable[[int], str]
 """Number of a trial -> where it is told of; empty where there is no such place."""
 
 WIDTH = 860.0
-"""Of every drawing, in its own units: about pixels on a laptop."""
+"""Width of every drawing, in its own units: about pixels on a laptop."""
 
 
 def nowhere(_: int) -> str:
@@ -24,7 +24,7 @@ def nowhere(_: int) -> str:
 
 @dataclass(frozen=True)
 class Mark:
-    """An entry of the legend: a class of the style sheet, and its meaning."""
+    """Entry of the legend: a class of the style sheet, and its meaning."""
 
     style: str
     words: str
@@ -33,13 +33,13 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing with the same content as a sentence and as a table, for readers who do not see the drawing."""
+    """A drawing, with the same content as a sentence and as a table for readers who cannot see the drawing."""
 
     name: str
     """Lower-case letters and hyphens; the same for the same kind of chart."""
     title: str
     says: str
-    """What it shows, in one sentence."""
+    """Content of the drawing, in one sentence."""
     drawing: Svg
     """Empty if there is nothing to draw; ``note`` says why."""
     heads: tuple[str, ...]
@@ -52,18 +52,18 @@ class Chart:
 
 
 def empty(name: str, title: str, why: str) -> Chart:
-    """Returns a chart without a drawing, and the reason."""
+    """Returns a chart without a drawing; ``why`` is the reason that it states."""
     return Chart(name, title, why, Svg(""), (), (), note=why)
 
 
 ALONE = """:root { color-scheme: light; --paper: #ffffff; --ink: #15202b; --soft: #566370; --line: #dfe4ea; }
 .chart { background: var(--paper); font-family: sans-serif; }
 """
-"""Of a drawing that no page has around it: the colours a page gives."""
+"""Style of a drawing outside a page: the colours that a page would set."""
 
 
 def file_of(chart: Chart) -> str:
-    """Returns the drawing as an SVG file of its own; without one, the reason."""
+    """Returns the drawing as a separate SVG file; without a drawing, a file with the reason."""
     drawn = chart.drawing or drawing(40.0, [label(12.0, 24.0, chart.note)], chart.says, chart.name)
     head, _, inside = drawn.partition(">")
     style = ALONE + STYLE.read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def file_of(chart: Chart) -> str:
 
 
 def drawing(height: float, parts: Sequence[str], says: str, name: str) -> Svg:
-    """Builds the ``<svg>`` around ``parts``, read out as ``says``; a group if it has links to reach, else an image."""
+    """Builds the ``<svg>`` around ``parts``, with accessible name ``says``; role group if it has links, else image."""
     linked = any("<a " in part for part in parts)
     return tag(
         "svg",
@@ -94,7 +94,7 @@ class Frame:
 
 
 def left_axis(frame: Frame, scale: Scale, words: Callable[[float], str], title: str) -> Svg:
-    """Draws lines across the frame at round values, with their figures to the left."""
+    """Draws horizontal grid lines at round values, with the values to the left."""
     parts: list[str] = [label(frame.left - 62, frame.top - 10, title, "axis-title")]
     last = ""
     for value in scale.ticks():
@@ -107,7 +107,7 @@ def left_axis(frame: Frame, scale: Scale, words: Callable[[float], str], title: 
 
 
 def bottom_axis(frame: Frame, scale: Scale, words: Callable[[float], str], title: str, about: int = 7) -> Svg:
-    """Draws lines up the frame at round values, with their figures below."""
+    """Draws vertical grid lines at round values, with the values below."""
     middle = (frame.left + frame.right) / 2
     parts: list[str] = [label(middle, frame.bottom + 34, title, "axis-title", "middle")] if title else []
     for value in scale.ticks(about):

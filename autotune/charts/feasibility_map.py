@@ -1,4 +1,4 @@
-"""Map of two knobs: whether each pair of values fits, ran out of memory (and where), is ruled out or untried."""
+"""Map of two knobs: for each pair of values, whether it fits, ran out of which memory, is ruled out, or is untried."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Cell:
     """One cell of the map: the trials of a pair of knob values, or its prediction."""
 
     style: str
-    """Of ``LEGEND``; of a prediction ``cell-ruled``, ``cell-likely`` or ``cell-unlikely``."""
+    """Style in ``LEGEND``; for a prediction ``cell-ruled``, ``cell-likely`` or ``cell-unlikely``."""
     words: str
     short: str = ""
-    """In the cell itself; of a prediction its probability."""
+    """Text inside the cell; for a prediction its probability."""
 
 
 def pair_of(trial: Trial, across: str, up: str) -> Pair:
@@ -56,7 +56,7 @@ def pair_of(trial: Trial, across: str, up: str) -> Pair:
 
 
 def values_of(knob: str, trials: Iterable[Trial], searched: Iterable[KnobValue] = ()) -> tuple[KnobValue | None, ...]:
-    """Returns tried and listed values, numbers first, growing; of more than ``MOST_VALUES`` the tried ones first."""
+    """Returns tried and listed values in ascending order, numbers first; prefers tried ones beyond ``MOST_VALUES``."""
     tried = {knob_value(v): v for t in trials for v in [t.configuration.get(knob)]}
     every = {**tried, **{knob_value(v): v for v in searched if len(tried) < MOST_VALUES}}
     kept = dict(list(every.items())[:MOST_VALUES])
@@ -70,8 +70,8 @@ def feasibility_map(
     predicted: Mapping[Pair, Cell],
     href: CellHref | None = None,
 ) -> Chart:
-    """Draws the map of ``knobs`` (across, up); ``searched`` are the space's values by knob, cells link to ``href``, if
-    given."""
+    """Draws the map of ``knobs`` (horizontal, vertical). ``searched`` are the space's values by knob; cells link to
+    ``href``, if given."""
     across, up = knobs
     if not across or not up or across == up:
         return empty(NAME, "What fits", "A map needs two different knobs whose values differ between trials.")
@@ -96,7 +96,7 @@ def feasibility_map(
 
 
 def cell(trials: Sequence[Trial], predicted: Cell | None) -> Cell:
-    """Returns one cell of the map, from the pair's trials, or else from its prediction."""
+    """Returns one cell of the map, from the pair's trials, or from its prediction if it has none."""
     if not trials:
         return predicted or Cell("cell-untried", "not tried")
     fitting = [t for t in trials if t.fits]

@@ -1,4 +1,4 @@
-"""Tokens/hour of every trial in the order they ran, with the best so far."""
+"""Chart of every trial's tokens/hour in the order they ran, with the best so far."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME, TITLE = "history", "Tokens/hour, trial by trial"
 HEIGHT = 320.0
 FRAME = Frame(left=74.0, right=846.0, top=26.0, bottom=262.0)
 MOST_MARKS = 300
-"""Of more trials, neighbours share a mark."""
+"""Most marks of the chart; if there are more trials, adjacent ones share a mark."""
 STRIP = 14.0
 """Height of the strip of failures, below zero."""
 
@@ -37,14 +37,14 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class Step:
-    """A trial that was faster than all before it, with the baseline's learning."""
+    """A trial faster than all earlier ones, with the baseline's learning."""
 
     number: int
     tokens_per_hour: float
 
 
 def steps(trials: Sequence[Trial], spec: StudySpec) -> tuple[Step, ...]:
-    """Returns the best so far, by trial number; failures and emulated speeds are no steps."""
+    """Returns the best trial so far, by trial number; ignores failures and speeds with emulated FP8."""
     found: list[Step] = []
     for trial in sorted(trials, key=lambda t: t.number):
         speed = trial.tokens_per_hour
@@ -56,7 +56,7 @@ def steps(trials: Sequence[Trial], spec: StudySpec) -> tuple[Step, ...]:
 
 
 def history(trials: Sequence[Trial], spec: StudySpec, href: Href = nowhere) -> Chart:
-    """Draws the chart; marks lead to their trials by ``href``."""
+    """Draws the chart; ``href`` gives the link from a mark to its trial."""
     shown = sorted((t for t in trials if t.state is not TrialState.WAITING), key=lambda t: t.number)
     if not shown:
         return empty(NAME, TITLE, "No trial has been started.")
@@ -113,7 +113,7 @@ def _whole(value: float) -> str:
 
 
 def _corners(best: Sequence[Step], across: Scale) -> list[tuple[float, float]]:
-    """Returns (x, tokens/hour) of a line that goes up where a step is, to the end."""
+    """Returns the points (x, tokens/hour) of a step line that rises at each of ``best``."""
     found: list[tuple[float, float]] = []
     for step in best:
         x = across.at(step.number)
@@ -167,7 +167,7 @@ def _mark(trial: Trial, spec: StudySpec, across: Scale, up: Scale, href: Href) -
 
 
 def shape(style: str, x: float, y: float) -> Svg:
-    """Draws a mark that differs from the others by its form too, not by its colour alone."""
+    """Draws a mark that differs from others by shape and not only by colour."""
     if style == "bad":
         return tag("path", d=f"M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8", class_="point bad")
     if style == "bound":
@@ -181,7 +181,7 @@ def shape(style: str, x: float, y: float) -> Svg:
 
 
 def _column(trials: Sequence[Trial], across: Scale, up: Scale) -> Svg:
-    """Draws neighbours as one mark: from the slowest to the fastest, and below it a tick where some failed."""
+    """Draws adjacent trials as one mark, from the slowest to the fastest, with a tick below if some failed."""
     speeds = [s for t in trials if t.feasible and (s := t.tokens_per_hour)]
     failed = sum(t.state is TrialState.FAIL for t in trials)
     x = (across.at(trials[0].number) + across.at(trials[-1].number)) / 2

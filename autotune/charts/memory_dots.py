@@ -1,4 +1,4 @@
-"""Highest memory by phase against the limit, by trial."""
+"""Chart of the highest memory by phase against the limit, by trial."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ POOL_WORDS = {Pool.HOST: "host memory (PSS of the process tree)", Pool.DEVICE: "
 
 @dataclass(frozen=True)
 class Capacity:
-    """The pool a study is limited by, and its bytes; ``None`` if no limit is known."""
+    """The pool that limits a study, and its bytes; ``None`` if no limit is known."""
 
     pool: Pool
     limit: int | None
 
 
 def by_phase(trial: Trial, pool: Pool) -> dict[str, int]:
-    """Returns the highest bytes by phase over all cycles; of a GPU those allocated, for the driver keeps all."""
+    """Returns the highest bytes by phase over all cycles; for a GPU allocated bytes, as reserved ones do not fall."""
     found = peaks_by_phase(trial.cycles, lambda peaks: peaks.device_allocated) if pool is Pool.DEVICE else {}
     found = found or trial.peaks_by_phase(pool)
     return {name: found[name] for name in ordered(found) if name != WHOLE}
 
 
 def memory(trials: Sequence[Trial], baseline: Configuration, capacity: Capacity, href: Href = nowhere) -> Chart:
-    """Draws the fastest trials and the latest that ran out: a bar to the peak, a dot for each phase."""
+    """Draws the fastest trials and the latest out-of-memory failures: a bar up to the peak, a dot for each phase."""
     pool = capacity.pool
     failed = [t for t in trials if t.outcome is not None and t.outcome.pool is pool and t.peak(pool) is not None][-3:]
     shown = [t for t in (*chosen(trials, baseline), *failed) if t.peak(pool) is not None]

@@ -1,4 +1,4 @@
-"""Memory over the time of an attempt: under its limit, and on the phases the attempt went through."""
+"""Chart of memory over the time of an attempt, with its limit and the phases."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from trainer.child.contract import StartupPart
 NAME, TITLE = "memory-time", "Memory over time"
 FRAME = Frame(left=74.0, right=840.0, top=26.0, bottom=220.0)
 MOST_ROWS = 60
-"""Of each series, in the table."""
+"""Most rows of each series in the table."""
 FINE_S = 0.25
-"""Stretches of time no longer than this need no explanation: nobody sees less."""
+"""Intervals up to this length need no explanation, because they are too short to see."""
 STARTING, OTHER = "start-up", "other"
 
 _PARTS = frozenset(part.value for part in StartupPart) | {""}
@@ -32,12 +32,12 @@ _STYLES = {Pool.HOST: "of-host", Pool.DEVICE: "of-device"}
 _GLYPHS = {Pool.HOST: "━", Pool.DEVICE: "┅"}
 
 Series = Mapping[Pool, tuple[Point, ...]]
-"""Those that have points, which grow in time."""
+"""Series with points, in order of time."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """Neighbouring points of one phase of one cycle."""
+    """Consecutive points of one phase of one cycle."""
 
     start: float
     """Seconds."""
@@ -47,7 +47,7 @@ class Band:
 
 
 def over_time(timeline: MemoryTimeline | None, capacity: Capacity) -> Chart:
-    """Draws a line for each series, a band behind it for each phase; ``None`` without records."""
+    """Draws a line for each series, and a band behind it for each phase. A ``timeline`` of ``None`` has no records."""
     if timeline is None or not timeline.host:
         return empty(NAME, TITLE, "No memory over time was written down, or not yet.")
     series: Series = {Pool.HOST: timeline.host} | ({Pool.DEVICE: timeline.device} if timeline.device else {})
@@ -76,7 +76,7 @@ def over_time(timeline: MemoryTimeline | None, capacity: Capacity) -> Chart:
 
 
 def bands(points: Sequence[Point], end: float) -> tuple[Band, ...]:
-    """Returns the phases in order, each from its first point to that of the next; the last to ``end`` seconds."""
+    """Returns the phases in order. Each ends where the next one begins, the last at ``end`` seconds."""
     runs = [tuple(run) for _, run in groupby(points, key=lambda point: (point.phase, point.cycle))]
     starts = [run[0].seconds for run in runs]
     ends = [*starts[1:], end]
@@ -87,7 +87,7 @@ def bands(points: Sequence[Point], end: float) -> tuple[Band, ...]:
 
 
 def kind(phase: str) -> str:
-    """Returns the entry of the legend for a phase."""
+    """Returns the legend entry of a phase."""
     return phase if phase in KNOWN else STARTING if phase in _PARTS else OTHER
 
 
@@ -140,7 +140,7 @@ def _phase(point: Point) -> str:
 
 
 def _rows(series: Series) -> tuple[tuple[str, ...], ...]:
-    """Returns rows growing in time; a point has its figure in the column of its own series."""
+    """Returns the rows of the table in order of time; each figure is in the column of its series."""
     points = [(point, pool) for pool, every in series.items() for point in memory_timeline.thinned(every, MOST_ROWS)]
     points.sort(key=lambda found: found[0].seconds)
     return tuple(

@@ -1,4 +1,4 @@
-"""Where the time of a cycle goes: stacked bars in seconds, by trial or by cycle, and the bars in an answer's card."""
+"""Charts of a cycle's time: stacked bars in seconds, by trial or by cycle, and bars for the recommendation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Bar:
 
 
 def by_trial(trials: Sequence[Trial], baseline: Configuration, href: Href = nowhere) -> Chart:
-    """Draws the mean seconds of a speed cycle by phase, for the baseline and the fastest configurations."""
+    """Draws the mean seconds by phase over the speed cycles, for the baseline and the fastest configurations."""
     shown = [t for t in chosen(trials, baseline) if t.speed_cycles()]
     bars = [Bar(name_of(t, baseline), mean_phases(t.speed_cycles()), t.number) for t in shown]
     title = "Seconds of a cycle, by phase"
@@ -44,7 +44,7 @@ def by_trial(trials: Sequence[Trial], baseline: Configuration, href: Href = nowh
 
 
 def by_cycle(trial: Trial) -> Chart:
-    """Draws every cycle of a trial as rank 0 saw it; discarded ones are faint."""
+    """Draws every cycle of a trial as rank 0 measured it; discarded cycles are faint."""
     own = [c for c in trial.cycles if c.rank == 0]
     bars = [Bar(f"{c.index} {c.cycle_kind.value}", c.phases, None, not c.accepted) for c in own[:MOST_CYCLES]]
     title = "Cycles, by phase"
@@ -56,19 +56,19 @@ def by_cycle(trial: Trial) -> Chart:
 
 
 def mean_phases(cycles: Sequence[CycleRecord]) -> dict[str, float]:
-    """Returns seconds by phase in the mean of the cycles, known phases first and in their order."""
+    """Returns the mean seconds of the cycles by phase, known phases first in the order of a cycle."""
     names = ordered(name for cycle in cycles for name in cycle.phases)
     return {n: statistics.fmean(max(0.0, c.phases.get(n, 0.0)) for c in cycles) for n in names}
 
 
 def ordered(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns phases in the order a cycle goes through them, then others by name."""
+    """Returns phases in the order of a cycle, then unknown ones by name."""
     found = set(names)
     return (*(n for n in KNOWN if n in found), *sorted(found - set(KNOWN)))
 
 
 def stacked(name: str, title: str, bars: Sequence[Bar], href: Href, note: str) -> Chart:
-    """Draws bars from the left, phases in the order of a cycle."""
+    """Draws horizontal stacked bars, with phases in the order of a cycle."""
     frame = Frame(LEFT, RIGHT, TOP, TOP + len(bars) * (BAR + 6))
     across = linear([sum(_clean(b).values()) for b in bars], frame.left, frame.right)
     lines = Bands(len(bars), frame.top, frame.bottom)
@@ -133,7 +133,7 @@ def _bar(bar: Bar, middle: float, across: Scale, href: Href) -> Svg:
 
 
 CARD_WIDTH = 1000.0
-"""Of the drawings in the card of an answer, in their own units."""
+"""Width of the drawings in a recommendation's card, in their own units."""
 
 SMALLEST_SHARE = 0.005
 
@@ -151,7 +151,7 @@ class PhaseBar:
 
 @dataclass(frozen=True)
 class GainBar:
-    """An interval on a line that has a zero; positions are 0 to ``CARD_WIDTH``."""
+    """An interval on a line with a zero mark; positions are 0 to ``CARD_WIDTH``."""
 
     zero: str
     low: str
@@ -160,7 +160,7 @@ class GainBar:
 
 
 def gain_bar(gain: Gain | None) -> GainBar | None:
-    """Computes places on a line a little wider than the gain's interval and zero; ``None`` for a useless interval."""
+    """Computes positions on a line that spans the gain's interval and zero; ``None`` for an uninformative interval."""
     if gain is None:
         return None
     points = (gain.low, gain.value, gain.high)
@@ -178,7 +178,7 @@ def gain_bar(gain: Gain | None) -> GainBar | None:
 
 
 def phase_bars(shares: Mapping[str, float]) -> tuple[PhaseBar, ...]:
-    """Lists phases worth seeing, largest first, side by side."""
+    """Lists the phases with a visible share, largest first, as adjacent bars."""
     known = {n: s for n, s in shares.items() if math.isfinite(s) and s > 0}
     total = sum(known.values())
     found, x = [], 0.0

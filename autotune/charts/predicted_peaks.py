@@ -1,4 +1,4 @@
-"""Peaks of memory predicted from earlier trials, against the measured ones."""
+"""Chart of measured memory peaks against peaks predicted from earlier trials."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class PredictedPeak:
 
     @property
     def inside(self) -> bool:
-        """Whether the interval holds the measured peak."""
+        """True if the interval contains the measured peak."""
         return self.low <= self.measured <= self.high
 
 
 def predicted_peaks(peaks: Sequence[PredictedPeak], pool: Pool, href: Href = nowhere) -> Chart:
-    """Draws measured against predicted peaks, with the line of equality and a band of 5 % to either side."""
+    """Draws measured against predicted peaks, with the line of equality and a band of ±5 %."""
     title = f"Predicted against measured {POOL_WORDS.get(pool, pool.value)}"
     if not peaks:
         return empty(NAME, title, "No trial has been measured through its longest completions yet.")

@@ -1,4 +1,4 @@
-"""Scales from values to positions: linear ones with round ticks, and bands for names."""
+"""Maps values to positions: linear scales with round ticks, and bands for names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_TICKS = 40
 
 @dataclass(frozen=True)
 class Scale:
-    """Values of ``low`` to ``high`` lie between ``start`` and ``end``; values beyond lie at the edge."""
+    """Maps values from ``low`` to ``high`` to positions from ``start`` to ``end``; clamps values outside."""
 
     low: float
     high: float
@@ -25,7 +25,7 @@ class Scale:
         return self.start + (self.end - self.start) * (point - self.low) / (self.high - self.low)
 
     def ticks(self, about: int = 5) -> tuple[float, ...]:
-        """Returns round values inside, roughly ``about`` of them, growing."""
+        """Returns about ``about`` round values within the scale, ascending."""
         step = _step((self.high - self.low) / max(1, about))
         first = math.ceil(self.low / step - 1e-9)
         count = min(MOST_TICKS, math.floor(self.high / step + 1e-9) - first + 1)
@@ -33,7 +33,7 @@ class Scale:
 
 
 def linear(values: Iterable[float], start: float, end: float, *, zero: bool = True, room: float = 0.06) -> Scale:
-    """Builds a scale that holds all finite ``values`` with a little room, and zero on request."""
+    """Builds a scale that contains all finite ``values`` with a margin of ``room``, and zero on request."""
     known = [v for v in values if math.isfinite(v)] + ([0.0] if zero else [])
     low, high = min(known, default=0.0), max(known, default=1.0)
     margin = (high - low) * room or abs(high) * room or 1.0
@@ -42,7 +42,7 @@ def linear(values: Iterable[float], start: float, end: float, *, zero: bool = Tr
 
 @dataclass(frozen=True)
 class Bands:
-    """``count`` equal parts between ``start`` and ``end``."""
+    """Divides ``start`` to ``end`` into ``count`` equal parts."""
 
     count: int
     start: float
@@ -62,7 +62,7 @@ class Bands:
 
 
 def _step(rough: float) -> float:
-    """Returns the smallest of 1, 2, 5 times a power of ten that is not below ``rough``."""
+    """Returns the smallest of 1, 2 and 5 times a power of ten that is at least ``rough``."""
     if not math.isfinite(rough) or rough <= 0:
         return 1.0
     size = 10.0 ** math.floor(math.log10(rough))

@@ -1,4 +1,4 @@
-"""Points in a plane: speed against memory."""
+"""Scatter plot: speed against memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEIGHT = 330.0
 FRAME = Frame(left=78.0, right=840.0, top=26.0, bottom=276.0)
 MOST_POINTS = 400
 NEAR = 0.05
-"""What counts as predicted well, as a share."""
+"""Largest error of a good prediction, as a share."""
 AS_PREDICTED = (Mark("best", "as predicted", "━"), Mark("band", "within 5 %", "▒"))
 """Legend of ``as_predicted``."""
 
@@ -35,7 +35,7 @@ class ScatterPoint:
 
 
 def memory_front(trials: Sequence[Trial], pool: Pool, href: Href = nowhere) -> Chart:
-    """Draws tokens/hour against the peak; points that no other beats in both are joined."""
+    """Draws tokens/hour against the peak, and joins the points of the Pareto front."""
     title = f"Speed against {POOL_WORDS.get(pool, pool.value)}"
     best = {p.trial for p in pareto(trials, pool)}
     points = []
@@ -72,7 +72,7 @@ def _front_words(count: int, front: Sequence[ScatterPoint]) -> str:
 
 
 def as_predicted(across: Scale, up: Scale, low: float, high: float) -> list[Svg]:
-    """Draws the diagonal of equality from ``low`` to ``high``, with a band ``NEAR`` to either side."""
+    """Draws the line of equality from ``low`` to ``high``, with a band of ``NEAR`` on both sides."""
     band = [(across.at(v), up.at(v * (1 + NEAR))) for v in (low, high)]
     band += [(across.at(v), up.at(v * (1 - NEAR))) for v in (high, low)]
     same = path((across.at(v), up.at(v)) for v in (low, high))
@@ -80,7 +80,7 @@ def as_predicted(across: Scale, up: Scale, low: float, high: float) -> list[Svg]
 
 
 def thin(points: Sequence[ScatterPoint]) -> list[ScatterPoint]:
-    """Returns the front, and of the others all or evenly ``MOST_POINTS`` at most."""
+    """Returns all points of the front, and an even selection of at most ``MOST_POINTS`` of the others."""
     rest = [p for p in points if not p.front]
     return rest[:: max(1, math.ceil(len(rest) / MOST_POINTS))] + [p for p in points if p.front]
 
@@ -99,7 +99,7 @@ def _point(point: ScatterPoint, across: Scale, up: Scale, href: Href) -> Svg:
 
 
 def dot(x: float, y: float, style: str, words: str, where: str) -> Svg:
-    """Draws a point with its words, and a link where there is one to follow."""
+    """Draws a point with its tooltip, and a link to ``where`` if given."""
     return linked(tag("circle", cx=x, cy=y, r=4, class_=style), where, words)
 
 

@@ -1,4 +1,4 @@
-"""SVG elements as text. Whatever comes from outside is escaped here, and in no other place."""
+"""Writes SVG elements as text. Only this module escapes text from outside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST = 200
 
 
 class Svg(str):
-    """Markup that is safe as it stands; templates that escape everything leave it alone."""
+    """Markup that is already escaped; templates insert it as it is."""
 
     __slots__ = ()
 
@@ -23,7 +23,7 @@ class Svg(str):
 
 def tag(name: str, *children: str, **attributes: object) -> Svg:
     """Returns an element; children that are not ``Svg`` are escaped. ``class_`` is ``class``, other underscores are
-    hyphens; ``None`` and empty attributes are left out. Raises ``ValueError`` for a number that is not finite."""
+    hyphens; ``None`` and empty attributes are omitted. Raises ``ValueError`` for a number that is not finite."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
         for key, value in attributes.items()
@@ -34,7 +34,7 @@ def tag(name: str, *children: str, **attributes: object) -> Svg:
 
 
 def text(words: object) -> Svg:
-    """Makes foreign text one line of at most ``LONGEST`` characters, without control characters."""
+    """Converts foreign text to one line of at most ``LONGEST`` characters, without control characters."""
     bare = clean(words)
     return Svg(escape(bare if len(bare) <= LONGEST else bare[: LONGEST - 1] + "…", quote=True))
 
@@ -48,7 +48,7 @@ def number(value: float) -> str:
 
 
 def path(points: Iterable[tuple[float, float]]) -> str:
-    """Returns the ``d`` of a line through ``points``."""
+    """Returns the ``d`` attribute of a line through ``points``."""
     return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points)
 
 
@@ -63,12 +63,12 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Svg:
 
 
 def label(x: float, y: float, words: object, class_: str = "", anchor: str = "") -> Svg:
-    """Draws text at a place; ``anchor`` is ``middle`` or ``end``."""
+    """Draws text at a position; ``anchor`` is ``middle`` or ``end``."""
     return tag("text", text(words), x=x, y=y, class_=class_, text_anchor=anchor)
 
 
 def linked(inner: str, href: str, says: str) -> Svg:
-    """Returns ``inner`` with its tooltip, as a link if there is ``href``; no Tab stop, because the chart is one."""
+    """Returns ``inner`` with a tooltip, and as a link if ``href`` is set; the Tab key stops only at the whole chart."""
     named = group([tag("title", says), Svg(inner)], class_="mark")
     return tag("a", named, href=href, tabindex=-1) if href else named
 

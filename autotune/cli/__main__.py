@@ -1,4 +1,4 @@
-"""``autotune``, also as ``python -m autotune.cli``."""
+"""Runs ``autotune``, also by ``python -m autotune.cli``."""
 
 import signal
 
@@ -6,7 +6,7 @@ from autotune.cli.stopping import on_interrupt
 
 
 def main() -> None:
-    """Runs the command line; Ctrl-C while it is imported ends the process without a traceback."""
+    """Runs the command line; Ctrl-C during the imports ends the process without a traceback."""
     on_interrupt(signal.SIG_DFL)
     from autotune.cli.app import main
 

@@ -24,15 +24,15 @@ from autotune.wording.text import fault_words
 
 HELP = """Finds the GRPO training configuration with the most tokens/hour on your machine.
 
-It runs short real trials of your own training framework, and confirms the winner against your
-present configuration, with the longest completions. Begin with `autotune start --budget 10m`.
+It runs short trials in your own training framework. It confirms the winner against your present
+configuration, with completions of the maximum length. Begin with `autotune start --budget 10m`.
 
 \b
-Results go to stdout, talk to stderr; every reading command has --json.
-Exit codes: 0 done, 1 internal error, 2 refused before anything was done (bad
-usage, a home or database that cannot be used), 3 nothing feasible, 4 budget
-spent before a result (3 and 4 of watch: act soon, act now), 5 environment, 6 database failed, 75 ended by a
-scheduler's notice (run it again), 130 interrupted.
+Results go to stdout, messages to stderr. Every command that reads has --json.
+Exit codes: 0 done, 1 internal error, 2 refused before any work (bad usage,
+unusable home or database), 3 no feasible configuration, 4 budget spent before a
+result (3 and 4 of watch: act soon, act now), 5 unusable environment, 6 database
+failed, 75 ended by a scheduler's signal (run it again), 130 interrupted.
 """
 
 
@@ -45,10 +45,10 @@ GROUPS = {
 
 
 class CommandGroups(TyperGroup):
-    """Lists the commands in groups, and refuses words that no command can take."""
+    """Lists the commands in groups, and refuses words that no command takes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuses an empty word, as a shell makes of a variable that is not set; takes ``help`` for ``--help``."""
+        """Refuses an empty word, which a shell makes of an unset variable; takes ``help`` for ``--help``."""
         args = [*args[1:], "--help"] if args[:1] == ["help"] else ["--version"] if args == ["version"] else args
         for before, word in pairwise(["autotune", *args]):
             if before == "start" == args[0] and not word.startswith("-"):
@@ -60,7 +60,7 @@ class CommandGroups(TyperGroup):
         return super().parse_args(ctx, args)
 
     def main(self, *args: Any, **more: Any) -> Any:
-        """Runs a command line; Typer's refusals get our own words, with the value."""
+        """Runs a command line. Refusals by Typer get our own wording, with the refused value."""
         try:
             sys.exit(super().main(*args, **{**more, "standalone_mode": False}))
         except TyperException as error:

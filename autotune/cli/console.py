@@ -1,4 +1,4 @@
-"""The two channels: stdout carries data, stderr carries talk. No markup."""
+"""The two output streams: results on stdout, messages on stderr. No markup."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _console(stream: TextIO, most: int | None) -> Console:
 
 
 def show(renderable: RenderableType, most: int | None = 100) -> None:
-    """Prints a result; in a pipe or a file without the blanks that fill its lines."""
+    """Prints a result; pads its lines with blanks only on a terminal."""
     screen = out(most)
     if screen.is_terminal:
         screen.print(renderable)
@@ -50,7 +50,7 @@ def line(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Writes one unwrapped line of talk; it is lost on a stream that is closed or full."""
+    """Writes one unwrapped line to stderr; drops it if the stream is closed or full."""
     with suppress(OSError):
         print(f"{text}\n", end="", file=sys.stderr, flush=True)  # noqa: T201
 
@@ -66,7 +66,7 @@ def record(value: Any) -> None:
 
 
 class _Output(io.TextIOWrapper):
-    """Standard output, whose errors name it: where it is full, the home is not."""
+    """Standard output. Its errors name it, so that a full stdout is not reported as a full home."""
 
     def write(self, text: str) -> int:
         written: int = self._do(super().write, text)
@@ -84,8 +84,8 @@ class _Output(io.TextIOWrapper):
 
 
 def set_up() -> None:
-    """Prepares the streams of a command: what a stream cannot show is replaced, a closed one swallows all, and errors
-    of standard output name it."""
+    """Prepares the streams of a command: replaces characters that a stream cannot encode, discards output to a closed
+    one, and names standard output in its errors."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         lines = sys.stdout.line_buffering
         sys.stdout = _Output(sys.stdout.buffer, sys.stdout.encoding, "replace", line_buffering=lines)

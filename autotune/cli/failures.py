@@ -1,4 +1,4 @@
-"""The one place that turns an error into one line on stderr and an exit code; never a traceback by default."""
+"""Converts every error to one line on stderr and an exit code; by default never shows a traceback."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _MENDABLE: Mapping[int | None, tuple[type[AutotuneError], str]] = {
     errno.EROFS: (MachineError, "the disk can only be read; name another folder"),
     errno.EIO: (MachineError, "the disk failed (Input/output error); mend it, or name another folder"),
 }
-"""Error number -> what it is to the user."""
+"""Error number -> error class and sentence for the user."""
 
 
 def exit_code_of(run: Callable[[], None]) -> int:
-    """Runs a command line; its errors become the process's exit code.
+    """Runs a command line, and returns the exit code of its error, if any.
 
-    Ours have their own code; a bad space is bad usage; any other error is a fault of the program, whose traceback goes
+    Our own errors carry a code. A bad space is bad usage. Any other error is a fault of the program: its traceback goes
     to a crash file.
     """
     forget_settings()
@@ -78,7 +78,7 @@ def _expected(error: Exception, code: int) -> int:
 
 
 def _of_the_files(error: OSError) -> int:
-    """Returns the exit code of a file error: a full disk and the like get a sentence, any other is unexpected."""
+    """Returns the exit code of a file error. Explains a full disk and the like; any other error is unexpected."""
     if error.errno == errno.ENOENT and os.readlink("/proc/self/cwd").endswith(" (deleted)"):
         return _expected(UsageError("the folder that this runs in is gone; change to another"), UsageError.exit_code)
     if error.errno not in _MENDABLE:
@@ -99,7 +99,7 @@ def _unexpected(error: Exception) -> int:
 
 
 def _settings() -> Settings:
-    """Returns the settings in use; with bad ones in the environment, those of a home among the temporary files."""
+    """Returns the settings in use. If the environment has bad ones, returns those of a home in the temporary folder."""
     try:
         return settings_in_use()
     except UsageError:

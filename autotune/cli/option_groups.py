@@ -1,4 +1,4 @@
-"""Options as the fields of a dataclass: a command is told one value, and Typer sees one parameter a field."""
+"""Options as the fields of a dataclass: a command receives one value, and Typer sees one parameter for each field."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PanelCommand(TyperCommand):
     """Lists the options in panels."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes a section for each panel, and one for the rest."""
+        """Writes a section for each panel, and one for the remaining options."""
         records = {p.name: record for p in self.get_params(ctx) if (record := p.get_help_record(ctx)) is not None}
         for title, names in PANELS.items():
             rows = [records.pop(name) for name in names.split() if name in records]
@@ -41,7 +41,7 @@ class PanelCommand(TyperCommand):
 
 
 def takes(group: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Makes a command of a function of one dataclass, ``group``, whose fields are Typer's parameters."""
+    """Makes a command of a function of one dataclass, ``group``, whose fields become Typer's parameters."""
     hints = get_type_hints(group, include_extras=True)
 
     def parameter(name: str, default: Any) -> inspect.Parameter:

@@ -1,4 +1,4 @@
-"""Shared code of the reading commands: options, settings, the store, and finding a study or a trial."""
+"""Code that the reading commands share: options, settings, the store, and finding a study or a trial."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from autotune.recommendation.reading import named_study
 from autotune.settings import DATABASE_VARIABLE, Settings, read_settings
 
 HomeOption = Annotated[
-    Path | None, typer.Option(help="Folder with the database and the runs; goes before $AUTOTUNE_HOME.", metavar="DIR")
+    Path | None, typer.Option(help="Folder with the database and the runs; overrides $AUTOTUNE_HOME.", metavar="DIR")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout instead of text.")]
 StudyArgument = Annotated[
-    str | None, typer.Argument(metavar="STUDY", help="Name or id of a study; the newest if it is left out.")
+    str | None, typer.Argument(metavar="STUDY", help="Name or id of a study. Default: the newest.")
 ]
 TrialArgument = Annotated[
     int, typer.Argument(metavar="N", min=0, help="Number of the trial, as `autotune trials` shows it.")
@@ -35,13 +35,13 @@ _database: ContextVar[str | None] = ContextVar("named_database", default=None)
 
 
 def place_named(home: Path | None) -> str:
-    """Returns the option that names a place on this machine; empty without one."""
+    """Returns the option that the user gave for a local home or database; empty without one."""
     return "--home" if home is not None else "--database" if _database.get() is not None else ""
 
 
 def settings_for(home: Path | None) -> Settings:
-    """Returns the environment's settings with ``--home`` and ``--database``; remembered for crash files. Raises
-    ``UsageError`` where the home cannot be a folder, or the database was given with its password."""
+    """Returns the environment's settings with ``--home`` and ``--database``, and keeps them for crash files. Raises
+    ``UsageError`` if the home cannot be a folder, or the database address contains a password."""
     settings = read_settings(home=home, database=_database.get())
     if home and not (settings.own_database or _database.get()) and settings.home.database.exists():
         console.say(f"${DATABASE_VARIABLE} names another database than the one in --home: that one is used")
@@ -61,8 +61,8 @@ def settings_in_use() -> Settings:
 
 @contextmanager
 def reading(home: Path | None, stop: StopToken | None = None) -> Iterator[tuple[Settings, Store]]:
-    """Opens the store, for reading; or, with ``stop``, for running trials of an existing study. Raises
-    ``NotFoundError`` where there is no database; none is created."""
+    """Opens the store for reading or, with ``stop``, for running trials of an existing study. Raises ``NotFoundError``
+    if there is no database; creates none."""
     settings = settings_for(home)
     if settings.own_database and not settings.home.database.exists():
         raise NotFoundError(f"there is no study in {settings.home.root} yet; `autotune start` begins one")
@@ -81,21 +81,21 @@ def _opened(settings: Settings, stop: StopToken | None) -> Store:
 
 
 def find_study(store: Store, name: str | None) -> Study:
-    """Returns the study of that name or id, or the newest. Raises ``NotFoundError`` naming the nearest."""
+    """Returns the study with this name or id, or the newest. Raises ``NotFoundError`` with the most similar name."""
     studies = store.studies()
     found = named_study([(study.id, study.spec.name) for study in studies], name)
     return next(study for study in studies if study.id == found)
 
 
 _DATABASE_HELP = (
-    "PostgreSQL address without its password (PGPASSWORD or ~/.pgpass has that), or a SQLite file; "
-    "goes before $AUTOTUNE_DATABASE."
+    "PostgreSQL address without its password (set that in PGPASSWORD or ~/.pgpass), or a SQLite file; "
+    "overrides $AUTOTUNE_DATABASE."
 )
 _DATABASE = Annotated[str | None, typer.Option(metavar="URL", help=_DATABASE_HELP)]
 
 
 def add_database_option(app: typer.Typer) -> None:
-    """Adds ``--database`` to all commands registered so far that have ``--home``."""
+    """Adds ``--database`` to all registered commands that have ``--home``."""
     for command in app.registered_commands:
         if command.callback is not None and "home" in inspect.signature(command.callback).parameters:
             command.callback = _with_database(command.callback)

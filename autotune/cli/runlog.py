@@ -1,4 +1,4 @@
-"""Reading and following the log of an attempt: safe for a terminal, bounded in memory."""
+"""Reads and follows the log of an attempt, safely for a terminal and in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST_LINE = 1 << 20
 
 
 class _Lines:
-    """Bytes in pieces -> whole, cleaned lines."""
+    """Splits chunks of bytes into complete, cleaned lines."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -40,8 +40,8 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def follow(path: Path, ended: Callable[[], bool], wait: Callable[[], None]) -> Iterator[str]:
-    """Yields lines as they are written, until ``ended`` and all are shown. A log that does not exist yet is waited
-    for; one that was shortened is followed from its end."""
+    """Yields lines as they are written, until ``ended`` is true and all are shown. Waits for a log that does not exist
+    yet; continues at the end of a truncated one."""
     lines, offset = _Lines(), 0
     while True:
         over = ended()
@@ -58,7 +58,7 @@ def follow(path: Path, ended: Callable[[], bool], wait: Callable[[], None]) -> I
 
 
 def _from(path: Path, offset: int) -> tuple[bytes, int, bool]:
-    """Reads on from ``offset``; returns the bytes, the next offset, and whether the file shrank below it."""
+    """Reads from ``offset``; returns the bytes, the next offset, and whether the file is shorter than ``offset``."""
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, 2)

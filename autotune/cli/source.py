@@ -1,4 +1,4 @@
-"""Sources of studies for the reading commands: a database and a home on this machine, or a server (``--url``)."""
+"""Sources of studies for the reading commands: a local database and home, or a server (``--url``)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Here:
         return self.settings.home
 
     def read(self, name: str | None) -> StudyReading:
-        """Reads the study of that name or id, or the newest. Raises ``NotFoundError``."""
+        """Reads the study with this name or id, or the newest. Raises ``NotFoundError``."""
         gc.disable()  # else it looks again and again at thousands of values, none of which it can free
         try:
             return read_study(self.store, find_study(self.store, name))
@@ -59,13 +59,13 @@ class Here:
         return self.store.notes(study_id, number)
 
     def command(self, words: str) -> str:
-        """Returns ``autotune WORDS`` that reads from the same place."""
+        """Returns ``autotune WORDS`` with the option that reads from the same source."""
         return command_line(words, self.settings)
 
 
 @dataclass(frozen=True)
 class Served:
-    """A server; its methods are those of ``Here``."""
+    """A server as a source; its methods are those of ``Here``."""
 
     client: Client
     url: str
@@ -86,8 +86,8 @@ class Served:
 
 @contextmanager
 def source_at(home: Path | None, url: str | None) -> Iterator[Here | Served]:
-    """Opens the server at ``url``, else this machine. Raises ``UsageError`` where ``url`` is no address or another
-    place is named too, ``NotFoundError`` where this machine has no database."""
+    """Opens the server at ``url``, else this machine. Raises ``UsageError`` if ``url`` is invalid or a home or database
+    is given too, and ``NotFoundError`` if this machine has no database."""
     if url is None:
         with reading(home) as (settings, store):
             yield Here(settings, store)

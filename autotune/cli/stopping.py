@@ -1,4 +1,4 @@
-"""Stop tokens: turns Ctrl-C and other signals into requests to a running tuner or command."""
+"""Converts Ctrl-C and other signals to stop requests for a running tuner or command."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from autotune.errors import UsageError
 GRACE_S = 25.0
 """Slurm and Kubernetes send SIGKILL 30 s after SIGTERM."""
 LAST_S = 2.0
-"""Of the grace, for ending what has not ended by itself."""
+"""Seconds of the grace period reserved for ending processes that have not ended by themselves."""
 PREEMPTING = (signal.SIGTERM, signal.SIGUSR1)
-"""What schedulers send before they take the machine away."""
+"""Signals that schedulers send before they take the machine away."""
 _TAKEN = (signal.SIGKILL, signal.SIGSTOP, signal.SIGINT, signal.SIGCHLD)
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A scheduler's notice of preemption: its signal, and its lead time."""
+    """A scheduler's notice of preemption: its signals, and the seconds until the end."""
 
     grace_s: float = GRACE_S
     signals: frozenset[int] = frozenset(PREEMPTING)
 
     @staticmethod
     def of(grace_s: float, names: Sequence[str]) -> Notice:
-        """Adds further signals by their names, such as USR2. Raises ``UsageError``."""
+        """Returns a notice with further signals, named such as USR2. Raises ``UsageError``."""
         if grace_s < 2 * LAST_S:
             raise UsageError(f"--grace must be {2 * LAST_S:.0f}s or more, so that a trial can be ended")
         return Notice(grace_s, frozenset(PREEMPTING) | {_number(name) for name in names})
@@ -46,9 +46,9 @@ def _number(name: str) -> signal.Signals:
 
 
 class SignalStop:
-    """Stop requests by signal: Ctrl-C once = after this trial, twice = now; other signals = now.
+    """Converts signals to stop requests: the first Ctrl-C stops after this trial, a second or another signal at once.
 
-    After a scheduler's notice the process ends within the grace, whatever hangs.
+    After a scheduler's notice the process ends within the grace period, even if a trial hangs.
     """
 
     def __init__(self, say: Callable[[str], None], notice: Notice | None = None) -> None:
@@ -83,7 +83,7 @@ class SignalStop:
 
 @contextmanager
 def stopping(say: Callable[[str], None], notice: Notice | None = None) -> Iterator[SignalStop]:
-    """Yields a stop token driven by signals while the block runs."""
+    """Yields a stop token that signals control during the block."""
     notice = notice or Notice()
     stop = SignalStop(say, notice)
     with handling(stop, {signal.SIGINT, signal.SIGHUP, *notice.signals}):
@@ -95,7 +95,7 @@ def stopping(say: Callable[[str], None], notice: Notice | None = None) -> Iterat
 
 @contextmanager
 def leaving(notice: Notice) -> Iterator[None]:
-    """Exits the block at once at a scheduler's notice, before a study runs; ends its processes."""
+    """Exits the block at once at a scheduler's notice, before a study runs."""
 
     def leave(*_: object) -> None:
         for number in notice.signals:
@@ -114,7 +114,7 @@ def on_interrupt(action: Callable[[int, FrameType | None], object] | signal.Hand
 
 @contextmanager
 def handling(handler: Callable[[int, FrameType | None], object], numbers: Iterable[int]) -> Iterator[None]:
-    """Handles these signals by ``handler`` while the block runs, but no SIGHUP that ``nohup`` has ignored."""
+    """Handles the signals ``numbers`` with ``handler`` in the block, except a SIGHUP that ``nohup`` ignores."""
     deaf = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
     before = {number: signal.signal(number, handler) for number in set(numbers) - deaf}
     try:
@@ -137,7 +137,7 @@ class Interrupt:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Lets Ctrl-C and its kin end the running command, not this process, while the block runs."""
+    """Makes Ctrl-C, SIGTERM and SIGHUP end the running command instead of this process, during the block."""
     stop = Interrupt()
     with handling(stop, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
         yield stop

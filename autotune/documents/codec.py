@@ -29,7 +29,7 @@ def dump(value: Any, *, canonical: bool = True) -> str:
     """Returns the text of a value; unless ``canonical``, mappings keep their order.
 
     Raises:
-        CodecError: the value contains another type, such as a date, a set or a key that is no string.
+        CodecError: the value contains another type, such as a date, a set or a key that is not a string.
     """
     return json.dumps(_plain(value, type(value).__name__), sort_keys=canonical, separators=(",", ":"), allow_nan=False)
 

@@ -72,7 +72,7 @@ class _File:
 
 
 def stretch(end: float, most: int) -> float:
-    """Returns an interval width in seconds: ``FINEST_S``, doubled until ``most`` intervals reach beyond ``end``."""
+    """Returns an interval width in seconds: ``FINEST_S``, doubled until ``most`` intervals cover ``end`` seconds."""
     width = FINEST_S
     while end >= width * most:
         width *= 2

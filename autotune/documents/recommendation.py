@@ -46,5 +46,5 @@ def _gain(row: RecommendationRow, objective: Objective) -> Document | None:
 
 
 def gain_json(gain: Gain) -> Document:
-    """Converts a gain to JSON: ratios minus one, so that 0.25 is 25 % faster."""
+    """Converts a gain to JSON: ratios minus one, so 0.25 is 25 % faster."""
     return fields_json(gain)

@@ -69,7 +69,7 @@ def timestamp(at: float | None) -> str | None:
 
 
 def configuration_json(configuration: Configuration) -> Document:
-    """Returns knob name -> value, ordered by name."""
+    """Converts a configuration to JSON: knob name -> value, ordered by name."""
     return {name: plain(configuration[name]) for name in configuration}
 
 
@@ -150,7 +150,7 @@ def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -
 
 
 def place_json(place: TrialPlace) -> Document:
-    """Converts the place where a trial ran to JSON; a name is ``null`` where the study has only one."""
+    """Converts the place where a trial ran to JSON; a name is ``null`` if the study has only one."""
     return {
         "name": plain(place.title) or None,
         "node": plain(place.node) or None,

@@ -24,8 +24,8 @@ SHORT_LIST = 8
 
 
 def chosen_differences(before: Configuration, after: Configuration) -> Differences:
-    """Returns ``before.difference(after)`` without derived knobs. ``steps_per_generation`` counts only if the share of
-    an update that one generation produces differs."""
+    """Returns ``before.difference(after)`` without derived knobs. ``steps_per_generation`` counts only if each
+    generation then produces another share of an update."""
     found = {name: pair for name, pair in before.difference(after).items() if name not in DERIVED}
     share = update_share(before)
     if STEPS in found and share is not None and share == update_share(after):
@@ -34,7 +34,7 @@ def chosen_differences(before: Configuration, after: Configuration) -> Differenc
 
 
 def update_share(configuration: Configuration) -> Fraction | None:
-    """Returns the share of an update's rows that one generation produces; ``None`` if a knob is no whole number."""
+    """Returns the share of an update's rows that one generation produces; ``None`` if a knob is not an integer."""
     steps, whole = configuration.get(STEPS), configuration.get(ACCUMULATION)
     return Fraction(steps, whole) if isinstance(steps, int) and isinstance(whole, int) and whole > 0 else None
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from trainer.child.contract import FailureReason, Pool
 
 NOT_RETURNED = "the reward has not returned for"
-"""How ``Outcome.message`` begins for a trial whose time ended in one call of the reward."""
+"""Beginning of ``Outcome.message`` for a trial whose time ended during one call of the reward."""
 FAILURE_WORDS = {reason.value: reason.value for reason in FailureReason} | {
     "ILLEGAL": "invalid settings",
     "QUALITY": "log-probs differ",
     "INFRA": "machine fault",
     "CANCELLED": "cancelled",
 }
-"""What people read of a reason; documents keep its name."""
+"""Words for a reason in texts for people; documents keep its name."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Place where a trial runs: its GPUs and its machine, read from the notes of the trial."""
+"""Reads the place where a trial runs, its GPUs and its machine, from the trial's notes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HeldGpu:
 
 @dataclass(frozen=True)
 class TrialPlace:
-    """Place where a trial runs or ran. All fields are empty for a trial with a machine to itself and no GPU."""
+    """Place where a trial runs or ran. All fields are empty for a trial that has the machine to itself and no GPU."""
 
     name: str = ""
     """Name of the place among several used side by side: ``GPU 3``, on a cluster ``n1 GPU 3``. Empty if only one."""

@@ -99,7 +99,7 @@ class RecommendationRow:
 
     @property
     def tokens_per_hour_per_gpu(self) -> float | None:
-        """Tokens/hour divided by the GPUs held; ``None`` on a CPU."""
+        """Tokens/hour divided by the trial's GPUs; ``None`` on a CPU."""
         return self.tokens_per_hour / self.gpus if self.gpus else None
 
 

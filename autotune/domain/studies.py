@@ -158,7 +158,7 @@ class EarlierStudy:
 
 @dataclass(frozen=True)
 class PriorKnowledge:
-    """Knowledge that a search starts with, beside its specification; fixed at the first start of the study."""
+    """Knowledge that a search starts with, besides its specification; fixed at the first start of the study."""
 
     probe: Mapping[str, Any] = field(default_factory=dict)
     """Measured speeds of the device (``Result.data`` of ``probe_speed``); empty if they could not be measured."""

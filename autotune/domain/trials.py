@@ -1,4 +1,4 @@
-"""Trials, before and after they have a number, with the figures derived from their cycles."""
+"""Trials, before and after they have a number, and the figures computed from their cycles."""
 
 from __future__ import annotations
 
@@ -130,18 +130,18 @@ class Trial:
 
     @property
     def divisor(self) -> float:
-        """Divisor of the trial's tokens/hour for ranking: the GPUs held, or 1, by the study's objective, times the
+        """Divisor of the trial's tokens/hour for ranking: the trial's GPUs, or 1, by the study's objective, times the
         relative speed of its node."""
         return (max(1, self.gpus) if self.per_gpu else 1) * math.exp(self.node_log)
 
     @property
     def tokens_per_hour_per_gpu(self) -> float | None:
-        """Tokens/hour divided by the GPUs held; ``None`` without a speed or on a CPU."""
+        """Tokens/hour divided by the trial's GPUs; ``None`` without a speed or on a CPU."""
         return self.tokens_per_hour / self.gpus if self.tokens_per_hour and self.gpus else None
 
     @property
     def merit(self) -> float | None:
-        """Figure that trials are ranked by: ``tokens_per_hour`` in the study's objective, corrected to a mean node."""
+        """Figure that ranks trials: ``tokens_per_hour`` in the study's objective, corrected for its node's speed."""
         return None if self.tokens_per_hour is None else self.tokens_per_hour / self.divisor
 
     @property

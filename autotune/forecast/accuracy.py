@@ -1,4 +1,4 @@
-"""Compares predictions made from facts alone with trials recorded on the same kind of GPU. Pure."""
+"""Compares predictions without measurements with recorded trials on the same kind of GPU. Pure."""
 
 from __future__ import annotations
 

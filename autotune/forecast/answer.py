@@ -59,7 +59,7 @@ class Predicted:
         return MOMENTS.get(self.moment, "")
 
     def limit(self) -> str:
-        """Returns, say, ``update takes 52 % of a cycle; 71.2 GiB of 79.6 GiB of a GPU's memory at the weight sync``."""
+        """Returns, for example, ``update takes 52 % of a cycle; 71.2 GiB of 79.6 GiB of a GPU at the weight sync``."""
         total = sum(self.phases.values())
         memory = f"{format_size(self.peak)} of {format_size(self.capacity)} of a GPU's memory {self.when}".rstrip()
         if total <= 0:
@@ -110,7 +110,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Accuracy of a plan's predictions, by recorded trials."""
+    """Errors of a plan's predictions, measured on recorded trials."""
 
     sentence: str
     rows: int = 0
@@ -145,20 +145,20 @@ class Plan:
 
     @property
     def feasible(self) -> bool:
-        """True if the user's own configuration, or without one the best of the space, is likely to fit."""
+        """True if the user's configuration is likely to fit; without one, if the best of the space is."""
         asked = (self.baseline,) if self.config else self.best
         return max(found.fits for found in asked) >= LIKELY
 
     @property
     def faster(self) -> tuple[Predicted, ...]:
-        """The best configurations that are faster than the user's own; all if that does not fit."""
+        """The best configurations that are faster than the user's own; all of them if that does not fit."""
         own = self.baseline if self.config and self.feasible else None
         return tuple(found for found in self.best if own is None or found.tokens_per_hour > own.tokens_per_hour)
 
 
 @dataclass(frozen=True)
 class Need:
-    """The smallest machine of one kind of GPU, for one way of training."""
+    """The smallest machine with one kind of GPU, for one way of training."""
 
     how: str
     """``full``, ``full, offloaded`` or ``LoRA``."""
@@ -184,6 +184,6 @@ class Needs:
     notes: tuple[str, ...] = ()
 
     def smallest(self, how: str) -> Need | None:
-        """Returns the fitting machine with the least memory in total; of equal ones, that with fewer GPUs."""
+        """Returns the fitting machine with the least total memory; among equal ones, that with fewer GPUs."""
         fitting = [(n.machine.total * n.memory, n.machine.total, n) for n in self.needs if n.how == how and n.machine]
         return min(fitting, key=lambda sized: sized[:2])[2] if fitting else None

@@ -64,7 +64,7 @@ class Architecture:
 
     @property
     def facts(self) -> ModelFacts:
-        """Facts for legality and the memory formulas. A guess omits the vocabulary: the formulas presume the same one,
+        """Facts for legality and the memory formulas. A guess omits the vocabulary: the formulas assume the same one,
         and with an unknown size they widen the uncertainty of all."""
         return ModelFacts(
             parameters=self.parameters,
@@ -117,7 +117,7 @@ def architecture(config: Mapping[str, Any], source: str = "config.json") -> Arch
 
 
 def _text_part(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
-    """Returns the language model's keys over those of the whole file, and notes on omitted parts."""
+    """Returns the keys of the whole file, overridden by those of its language model, and notes on omitted parts."""
     inner = next((found for key in _TEXT if isinstance(found := config.get(key), Mapping)), None)
     notes = []
     if any(isinstance(config.get(key), Mapping) for key in ("vision_config", "audio_config")):
@@ -163,7 +163,7 @@ def _counted(made: Architecture, text: Mapping[str, Any], config: Mapping[str, A
 
 
 def _attention(made: Architecture, text: Mapping[str, Any]) -> int:
-    """Counts weights and biases of one layer's attention, its own norms included."""
+    """Counts weights and biases of one layer's attention, including its norms."""
     width, query, kv = made.hidden_size, made.heads * made.head_size, made.kv_heads * made.head_size
     weights = 2 * width * query + 2 * width * kv
     bias = query + 2 * kv if made.family in QKV_BIAS or text.get("attention_bias") is True else 0
@@ -172,7 +172,7 @@ def _attention(made: Architecture, text: Mapping[str, Any]) -> int:
 
 
 def _sparse_layers(made: Architecture, text: Mapping[str, Any]) -> int:
-    """Counts the layers whose MLP is a choice of experts."""
+    """Counts the layers with a mixture of experts."""
     if made.family in EVERY_LAYER_MOE:
         return made.layers
     step = _number(text, ("decoder_sparse_step",)) or 1
@@ -183,7 +183,7 @@ def _sparse_layers(made: Architecture, text: Mapping[str, Any]) -> int:
 
 
 def _experts(made: Architecture, text: Mapping[str, Any], experts: int, source: str) -> tuple[int, int]:
-    """Counts parameters of one layer's experts and router: all, and those that one token passes."""
+    """Counts the parameters of one layer's experts and router: all, and those active for one token."""
     width = made.hidden_size
     inner = _number(text, ("moe_intermediate_size", "intermediate_size"))
     chosen = _number(text, _CHOSEN)

@@ -58,7 +58,7 @@ def explain(found: StudyReading) -> Why | None:
 
 
 def _faster(spec: StudySpec, trials: Sequence[Trial], rows: Sequence[RecommendationRow]) -> frozenset[Configuration]:
-    """Returns configurations that measured faster than the answer with the same learning."""
+    """Returns configurations that measured faster than the recommended one with the same learning."""
 
     def answer(configuration: Configuration) -> float:
         same = evidence.same_learning(configuration, spec.baseline, spec.framework)
@@ -76,7 +76,7 @@ def _row(trials: Sequence[Trial], row: RecommendationRow, baseline: Configuratio
 
 
 def _by_memory(spec: StudySpec, space: SearchSpace, trials: Sequence[Trial], legal: int) -> list[RuledOut]:
-    """Returns memory failures, each with the number of legal combinations that need at least as much; they overlap."""
+    """Returns memory failures, each with the number of legal combinations that need at least as much; these overlap."""
     regions = dominance.regions(trials, one_memory=spec.resources.device == "cpu")
     if not regions:
         return []

@@ -1,6 +1,6 @@
-"""Makes a plan's question from a few facts, without a model's files; missing facts are presumed. Pure.
+"""Builds a plan's question from a few facts, without a model's files; assumes missing facts. Pure.
 
-It reads no folder, file or address, so a request from the network can name none.
+It reads no folder, file or address, so that a network request cannot make it open one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_TOKENS = 1_000_000
 
 @dataclass(frozen=True)
 class Facts:
-    """Known facts of a training and its machine; ``None``: not given."""
+    """Known facts about a training job and its machine; ``None``: not given."""
 
     model: ModelFacts
     gpu: str | None
@@ -50,10 +50,10 @@ class Facts:
 
 
 def question_of(facts: Facts) -> tuple[Question, tuple[str, ...]]:
-    """Returns the question, and sentences on the presumed facts.
+    """Returns the question, and sentences on the assumed facts.
 
     Raises:
-        UsageError: too little is known, or there is no forecast for such a machine or training.
+        UsageError: too little is known, or no forecast exists for such a machine or training.
     """
     kind = _kind(facts.gpu)
     gpu = kind if facts.memory is None else replace(kind, memory=min(kind.memory, facts.memory))
@@ -76,7 +76,7 @@ def question_of(facts: Facts) -> tuple[Question, tuple[str, ...]]:
 
 
 def architecture_of(facts: ModelFacts) -> Architecture:
-    """Returns a decoder of these facts; guesses others from the parameters. Raises ``UsageError`` without those."""
+    """Returns a decoder with these facts; guesses others from its size. Raises ``UsageError`` without a size."""
     if facts.parameters is None or facts.parameters <= 0:
         raise UsageError("params_b is needed, or the model of a study here")
     size = dimensions(facts)
@@ -99,7 +99,7 @@ def architecture_of(facts: ModelFacts) -> Architecture:
 
 
 def known_gpu(word: str) -> KnownGpu | None:
-    """Returns a GPU by its own name or its driver's (``NVIDIA H100 80GB HBM3``); ``None`` without figures for it."""
+    """Returns a GPU by its common name or its driver's (``NVIDIA H100 80GB HBM3``); ``None`` without figures for it."""
     try:
         return gpu_named(word)
     except UsageError:
@@ -117,7 +117,7 @@ def _kind(word: str | None) -> KnownGpu:
 
 
 def _checked(facts: Facts) -> str:
-    """Returns the framework. Raises ``UsageError``: it is unknown, or a number is too large."""
+    """Returns the framework. Raises ``UsageError`` if it is unknown, or a number is too large."""
     framework = facts.framework or FRAMEWORKS[0]
     if framework.casefold() not in FRAMEWORKS:
         raise UsageError(f"framework {clean(framework)!r} is not known; known are {', '.join(FRAMEWORKS)}")

@@ -70,7 +70,7 @@ class Table:
     """Natural logarithm of tokens/hour; median."""
 
     def score(self) -> Column:
-        """Returns the score to maximise: tokens/hour if likely to fit; below those, closeness to fitting."""
+        """Returns the score to maximise: tokens/hour if likely to fit, else a lower score that falls with the peak."""
         likely = self.peaks.fits >= SURE
         return np.where(likely, self.log_rate, -1e6 - np.log(self.peaks.peak))
 

@@ -1,4 +1,4 @@
-"""GPUs that a plan can be made for, by common names. Memory is the total that ``nvidia-smi`` shows."""
+"""Common names and figures of GPUs that a plan supports. Memory is the total that ``nvidia-smi`` shows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _NO_GPU = re.compile(r"ascend|^910[a-z]|\b[nt]pu\b|gaudi|trainium|inferentia|\bm
 
 
 def gpu_named(word: str) -> KnownGpu:
-    """Returns a GPU by its name in any spelling. Raises ``UsageError``: there are no figures for it."""
+    """Returns a GPU by its name in any spelling. Raises ``UsageError`` if no figures are known for it."""
     found = _known(word)
     if found is None:
         raise UsageError(f"--gpu {word[:40]!r}: {_why_not(word)}")
@@ -84,13 +84,13 @@ def _why_not(word: str) -> str:
 def gpu_of(
     word: str, memory: float | None = None, tflops: float | None = None, bandwidth: float | None = None
 ) -> KnownGpu:
-    """Returns a GPU with the user's figures instead of, or without, known ones.
+    """Returns a GPU with the user's figures, which replace known ones.
 
     Args:
-        word: its name, in any spelling.
+        word: name, in any spelling.
         memory: memory in GiB, which makers call GB.
-        tflops: dense BF16 or FP16, 10^12 in a second.
-        bandwidth: of its memory, 10^9 bytes in a second.
+        tflops: dense BF16 or FP16, in 10^12 FLOP/s.
+        bandwidth: memory bandwidth, in 10^9 bytes/s.
 
     Raises:
         UsageError: the name is unknown, and not all three figures are given.
@@ -117,7 +117,7 @@ def gpu_of(
 
 
 def _rates(tflops: float) -> dict[str, float]:
-    """Returns FLOP/s by type from half precision alone: TF32 is presumed half, FP32 an eighth of it."""
+    """Returns FLOP/s by data type, derived from half precision: assumes half of it for TF32 and an eighth for FP32."""
     half = tflops * 1e12
     return {"bf16": half, "fp16": half, "tf32": half / 2, "fp32": half / 8}
 
@@ -132,7 +132,7 @@ def _known(word: str) -> KnownGpu | None:
 
 
 def _misspelt(wanted: str) -> str:
-    """Returns the GPU with the same number and letters in another order; empty without one."""
+    """Returns the GPU whose name has the same number, and the same letters in another order; empty without one."""
     for name in GPUS:
         if _letters_and_number(_plain(name)) == _letters_and_number(wanted):
             return name
@@ -152,12 +152,12 @@ def _spaced(name: str) -> str:
 
 
 def _sold_as(gpu: KnownGpu) -> int:
-    """Returns the GPU's memory in GB, as its maker counts."""
+    """Returns the GPU's memory in GB, as its maker states it."""
     return round((gpu.figures.memory or gpu.memory) / 1e9)
 
 
 def _names(gpu: KnownGpu) -> Iterator[str]:
-    """Yields the GPU's spellings without ``_DECORATION``: its name, and its family's name with the memory."""
+    """Yields spellings of the GPU without ``_DECORATION``: its name, and its family's name with the memory."""
     family = gpu.name.split("-")[0] if gpu.name[-1].isdigit() or gpu.name == "h20-3e" else gpu.name
     others = [other for other, name in _OTHER_NAMES.items() if name == gpu.name]
     for name in (gpu.name, *others):

@@ -44,7 +44,7 @@ def model_at(word: str, environ: Mapping[str, str] | None = None) -> Architectur
 
 
 def _of_hub(name: str, environ: Mapping[str, str]) -> Mapping[str, Any]:
-    """Returns the configuration of a hub id: the newest in huggingface_hub's cache, the table's, or the hub's own."""
+    """Returns the configuration of a hub id: the newest in the local hub cache, else the table's, else the hub's."""
     home = environ.get("HF_HOME") or os.path.join(environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
     root = Path(os.path.expanduser(environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")))
     folder = root / f"models--{name.replace('/', '--')}"
@@ -70,7 +70,7 @@ def _of_hub(name: str, environ: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def _fetched(name: str, environ: Mapping[str, str]) -> Mapping[str, Any]:
-    """Returns a configuration from the hub. Raises ``OSError`` without an answer."""
+    """Downloads a configuration from the hub. Raises ``OSError`` if the hub does not answer."""
     hub = environ.get("HF_ENDPOINT") or "https://huggingface.co"
     if environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on") or not hub.startswith("http"):
         raise OSError("HF_HUB_OFFLINE or HF_ENDPOINT forbids it")

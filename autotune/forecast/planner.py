@@ -54,10 +54,10 @@ FULL, OFFLOADED, LORA = "full", "full, offloaded", "LoRA"
 
 
 def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BEST) -> Plan:
-    """Returns the best ``count`` configurations, and the best that rounds or learns differently if that is better.
+    """Returns the best ``count`` configurations, and the best with other rounding or learning if that is better.
 
     Raises:
-        UsageError: nothing is legal, or these GPUs cannot divide the rows.
+        UsageError: no configuration is legal, or these GPUs cannot divide the rows.
     """
     missing = question.space.require.problem(question.resources)
     if missing:
@@ -90,7 +90,7 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
 
 
 def _why_not(question: Question, baseline: Configuration) -> str:
-    """Returns the rules that the one configuration breaks; for a space, the rule that removes most."""
+    """Returns the rules that the given configuration breaks; for a space, the rule that removes most combinations."""
     explanation = question.space.explain(baseline, question.resources)
     examples = [explanation.examples[rule].sentence for rule in explanation.removed]
     if explanation.combinations == 1:
@@ -108,7 +108,7 @@ def _permitted(forecasts: Forecasts, same: Found, freer: Found | None) -> Predic
 
 
 def needs(request: PlanRequest, gpus: Iterable[KnownGpu], models: Models) -> Needs:
-    """Returns for each kind of GPU and way of training the smallest machine that fits, with its configuration.
+    """Returns the smallest machine that fits, with its configuration, for each kind of GPU and way of training.
 
     If a machine cannot divide the rows evenly, more rows are used: memory hardly depends on the number of
     micro-batches.
@@ -142,14 +142,14 @@ def _need(request: PlanRequest, gpu: KnownGpu, how: str, models: Models) -> Need
 
 
 def _shared(load: Load, machine: Machine) -> Load:
-    """Returns ``load`` with the next number of rows that the machine's GPUs can share out in whole groups."""
+    """Returns ``load`` with the next number of rows that the machine's GPUs can divide into whole groups."""
     step = math.lcm(machine.total, load.num_generations)
     rows = load.rows_per_update
     return load if rows % machine.total == 0 else replace(load, rows_per_update=math.ceil(rows / step) * step)
 
 
 def lean(how: str, framework: str = "trl") -> SearchSpace:
-    """Returns the space that takes least memory in ``framework``; with offloads unless ``how`` is ``FULL``."""
+    """Returns the space with the least memory in ``framework``; it offloads unless ``how`` is ``FULL``."""
     facts = facts_of(framework)
     listed = {**LEAN, **(LEAN_ZERO if facts.has_deepspeed else LEAN_FSDP), **(OFFLOADS if how != FULL else {})}
     out = {"fsdp_offload", "rollout_offload_model", "rollout_offload_optimizer"} if facts.has_deepspeed else set()
@@ -158,7 +158,7 @@ def lean(how: str, framework: str = "trl") -> SearchSpace:
 
 
 def _lean_best(question: Question, models: Models) -> Predicted | None:
-    """Returns the fastest that is likely to fit; ``None`` if none is, or the machine cannot divide the rows."""
+    """Returns the fastest configuration that is likely to fit; ``None`` without one, or if no split of rows works."""
     try:
         baseline = question.baseline()
     except UsageError:

@@ -66,10 +66,10 @@ class PlanRequest:
     lora_rank: int | None = None
 
     def load(self, machine: Machine, space: SearchSpace | None = None) -> Load:
-        """Returns the load on ``machine``, with the defaults of ``autotune start`` for missing values.
+        """Returns the load on ``machine``; missing values have the defaults of ``autotune start``.
 
         Raises:
-            UsageError: ``space`` lists groups without the requested size.
+            UsageError: the requested number of completions per prompt is not in ``space``.
         """
         total = machine.total
         usual = gpu_size(total, total).rows_per_update if machine.nodes == 1 else ROWS_OF_A_GPU * total
@@ -93,13 +93,13 @@ class PlanRequest:
 
 
 def _at_once(space: SearchSpace | None, gpus: int) -> int:
-    """Returns the least rows of an update, if ``space`` fixes micro-batch and rollout server."""
+    """Returns the fewest rows per update that the fixed micro-batch and rollout server of ``space`` allow."""
     fixed = space.fixed if space else Configuration({})
     return int(fixed.get("micro_batch_size", 1)) * max(1, gpus - int(fixed.get("rollout_gpus", 0)))
 
 
 def _group(space: SearchSpace | None, wish: int | None, rows: int) -> int | None:
-    """Returns the completions per prompt: those requested, else TRL's default or a divisor of rows in ``space``."""
+    """Returns the completions per prompt: the requested, else TRL's default or a divisor of rows in ``space``."""
     listed = [int(n) for n in space.own.get("num_generations", ())] if space else []
     if wish and listed and wish not in listed:
         raise UsageError(f"--num-generations {wish}: the space lists {', '.join(map(str, listed))}")
@@ -108,7 +108,7 @@ def _group(space: SearchSpace | None, wish: int | None, rows: int) -> int | None
 
 
 def described(machine: Machine, gpu: KnownGpu) -> Resources:
-    """Returns the machine's resources for legality; its software is unknown, so that rules nothing out."""
+    """Returns the machine's resources for legality checks; unknown software rules nothing out."""
     return Resources(
         gpus=machine.gpus,
         nodes=machine.nodes,
@@ -215,7 +215,7 @@ class Question:
         return build.baseline_of(request, self.space, self.resources)
 
     def _of_space(self) -> Mapping[str, KnobValue]:
-        """Returns the space's fixed knobs, and first values of knobs that learn otherwise than the default."""
+        """Returns the fixed knobs, and the first value of each learning knob whose default is not in the space."""
         unset = defaults(self.load.framework, "cuda")
         return {
             name: values[0]
@@ -224,7 +224,7 @@ class Question:
         }
 
     def _launched(self) -> Mapping[str, KnobValue]:
-        """Returns the precision if the space fixes none: the framework's launch files', or fp16 on a GPU without bf16.
+        """Returns the precision if the space fixes none: the framework's launch default, or fp16 on a GPU without bf16.
 
         Each of Open-R1's accelerate files has ``mixed_precision: bf16`` (``recipes/accelerate_configs``).
         """
@@ -257,7 +257,7 @@ class Question:
         return batch.rows * updates * self.load.mean_completion
 
     def task(self, *, active: bool = False) -> Task:
-        """Returns the models' input. ``active`` counts only parameters that a token of a mixture of experts passes."""
+        """Returns the input of the models. ``active`` counts only the active parameters of a mixture of experts."""
         shape, resources = self.load.architecture, self.resources
         facts = replace(
             resources.model,

@@ -1,8 +1,8 @@
-"""Finds the best predicted configurations of a space: a sample of legal ones, then steps in a few knobs each. Pure.
+"""Finds the best predicted configurations of a space: samples legal ones, then improves a few knobs at a time. Pure.
 
 A space of several GPUs has millions of legal combinations, and a forecast of each would take minutes. The sample has
-every rollout engine and split. From its best, all legal combinations of a block of knobs are examined, block by block,
-until none is better.
+every rollout engine and split. From its best, the search tries all legal combinations of one block of knobs after the
+other, until none is better.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SHAPE = (
 
 @dataclass(frozen=True)
 class SearchScope:
-    """The space, baseline and machine that a plan's search runs over."""
+    """The space, baseline and machine of a plan's search."""
 
     space: SearchSpace
     baseline: Configuration
@@ -77,7 +77,7 @@ class SearchScope:
 
 @dataclass(frozen=True)
 class Found:
-    """Result of a search: the best of each shape."""
+    """Result of a search: the best configuration of each shape (the values of ``SHAPE``)."""
 
     table: Table
     """Forecasts of the best configurations."""
@@ -92,7 +92,7 @@ class Found:
 
 
 def search(scope: SearchScope, forecasts: Forecasts, count: int) -> Found | None:
-    """Returns the ``count`` best shapes; ``None`` if nothing is legal."""
+    """Returns the best configurations of ``count`` different shapes; ``None`` if no configuration is legal."""
     about = scope.baseline, scope.resources
     drawn, counted = scope.space.counted(*about, same_learning=scope.same_learning, limit=scope.sample)
     sample = tuple(scope.space.members(drawn, scope.resources))
@@ -113,7 +113,7 @@ def search(scope: SearchScope, forecasts: Forecasts, count: int) -> Found | None
 def _climbed(
     scope: SearchScope, forecasts: Forecasts, starts: Mapping[Configuration, float]
 ) -> dict[Configuration, float]:
-    """Returns the steps, with their scores, from each of ``starts`` until no block of knobs has a better one."""
+    """Returns all improvements, with their scores, from each of ``starts`` until no block of knobs has a better one."""
     path: dict[Configuration, float] = {}
     paths = [(start, score, 0) for start, score in starts.items()]
     for block in BLOCKS * ROUNDS:
@@ -133,14 +133,14 @@ def _climbed(
 
 
 def _scores(forecasts: Forecasts, groups: Sequence[Sequence[Configuration]]) -> list[Column]:
-    """Scores each group, in one forecast: a call takes longer than its configurations, if they are few."""
+    """Scores all groups in one forecast, because a call takes longer than a small number of configurations."""
     together = list(itertools.chain.from_iterable(groups))
     scores = forecasts.table(together).score() if together else np.empty(0)
     return np.split(scores, np.cumsum([len(group) for group in groups])[:-1])
 
 
 def _around(scope: SearchScope, here: Configuration, block: Sequence[str]) -> tuple[Configuration, ...]:
-    """Returns the legal combinations of ``block`` with all other knobs of the space as in ``here``."""
+    """Returns the legal combinations of the knobs in ``block``; all other knobs are as in ``here``."""
     moved = {name: scope.space.values[name] for name in block if name in scope.space.values}
     if not moved:
         return ()
@@ -168,9 +168,9 @@ def _best_shapes(table: Table, count: int) -> tuple[int, ...]:
 def _plainer(
     scope: SearchScope, forecasts: Forecasts, table: Table, places: Sequence[int]
 ) -> tuple[Configuration, ...]:
-    """Returns the configurations at ``places`` with knobs at the baseline's value where that costs less than ``ALIKE``.
+    """Resets knobs of the configurations at ``places`` to the baseline's value where that costs less than ``ALIKE``.
 
-    So an answer omits differences that the models hardly distinguish.
+    The result then omits differences that the models can hardly distinguish.
     """
     here = [table.configurations[place] for place in places]
     floors = table.score()[list(places)] - ALIKE
@@ -187,7 +187,7 @@ def _plainer(
 
 
 def _put_back(scope: SearchScope, here: Configuration) -> list[Configuration]:
-    """Returns the legal ones of the space that have one knob more at the baseline's value."""
+    """Returns the legal configurations of the space with one more knob at the baseline's value."""
     listed, base = scope.space.values_in(scope.resources), scope.baseline
     changed = [n for n, v in here.items() if base.get(n, v) != v and n not in SHAPE and n not in _TIED]
     own = scope.space.inherited.knobs if scope.own else frozenset[str]()

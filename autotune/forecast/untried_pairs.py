@@ -1,4 +1,4 @@
-"""Predictions for pairs of knob values that no trial has, and predicted against measured peaks. For the why page."""
+"""Predicts pairs of knob values that no trial has, and memory peaks to compare with measured ones. For the why page."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def space_of(spec: StudySpec) -> Mapping[str, Sequence[KnobValue]]:
 def predict_pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> dict[Pair, Cell]:
     """Predicts every pair of values of ``knobs`` that no trial has.
 
-    A pair is ruled out if an OOM rules out each legal configuration that was examined. Otherwise the memory model
-    predicts whether the configuration most likely to fit does.
+    A pair is ruled out if an OOM rules out every legal configuration that was examined. Otherwise the memory model
+    predicts whether its configuration that needs least fits.
     """
     across, up = knobs
     tried = {pair_of(t, across, up) for t in trials}
@@ -116,9 +116,9 @@ def _ruled_out(found: Sequence[Region], configuration: Configuration) -> str:
 
 
 def predict_peaks(spec: StudySpec, trials: Sequence[Trial]) -> tuple[PredictedPeak, ...]:
-    """Predicts the peak of each measured configuration, for the pool that fills first; returns both peaks.
+    """Predicts the peak of each measured configuration in the pool that fills first; returns both peaks.
 
-    The peak is that of the configuration's first trial; the prediction uses only trials that ended before it.
+    The measured peak is that of the configuration's first trial; the prediction uses only trials that ended before it.
     """
     task = Task.of(spec)
     pool = pools(task)[0]
@@ -143,7 +143,7 @@ def predict_peaks(spec: StudySpec, trials: Sequence[Trial]) -> tuple[PredictedPe
 
 
 def _by_fit(asked: Sequence[tuple[int, Trial, int]]) -> list[list[tuple[int, Trial, int]]]:
-    """Splits trials by the fit that predicts them: the trials that had ended before the first of a group."""
+    """Splits trials into groups that one fit predicts: a fit to the trials that ended before the group's first."""
     found: list[list[tuple[int, Trial, int]]] = []
     for one in asked:
         if found and one[0] <= found[-1][0][0] * REFITTED:

@@ -31,16 +31,16 @@ for unknown layers."""
 
 
 def planned(question: Question, settings: Settings) -> Plan:
-    """Returns the plan, with its accuracy on the home's own studies of the same kind of GPU. Raises ``UsageError`` as
+    """Returns the plan, with its accuracy on the home's studies of the same kind of GPU. Raises ``UsageError`` as
     ``plan_from_readings`` does."""
     return plan_from_readings(question, recorded_on(question.gpu, settings))
 
 
 def plan_from_readings(question: Question, recorded: Iterable[StudyReading]) -> Plan:
-    """Returns the plan, with its accuracy on ``recorded``, and wider intervals of its speed if the layers are guessed.
+    """Returns the plan, with its accuracy on ``recorded``; widens speed intervals if the model's layers are guessed.
 
     Raises:
-        UsageError: nothing is legal, or these GPUs cannot divide the rows.
+        UsageError: no configuration is legal, or these GPUs cannot divide the rows.
     """
 
     def unfitted(task: Task) -> tuple[TimeModel, PeakModel]:
@@ -68,7 +68,7 @@ def needed(request: PlanRequest) -> Needs:
 
 
 def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
-    """Reads the studies of the home's own database that ran on this GPU kind; creates no database, asks no server."""
+    """Reads the studies of the home's own database on this kind of GPU; creates no database, connects to no server."""
     if not settings.own_database or not settings.home.database.is_file():
         return ()
     from autotune.recommendation.reading import read_study  # noqa: PLC0415 (a plan seldom has a database to read)

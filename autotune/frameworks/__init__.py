@@ -27,7 +27,7 @@ FRAMEWORKS: Mapping[str, Callable[[], Integration]] = {
 def framework_named(word: str) -> Integration:
     """Returns a framework by its name in the catalogue or on the command line. Raises ``UsageError``.
 
-    Another package's is named by an entry point; its module calls ``search_spaces.knobs.add_framework``.
+    Other packages add a framework by an entry point; its module calls ``search_spaces.knobs.add_framework``.
     """
     name = resolved(word)
     if name in FRAMEWORKS:

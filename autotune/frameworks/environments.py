@@ -27,7 +27,7 @@ class Needed:
         return f"{self.distribution or self.name}{self.versions}"
 
     def takes(self, version: str) -> bool:
-        """Tells whether a version is supported. A version that cannot be parsed is not, unless any is."""
+        """Tells whether a version is supported. A version that cannot be parsed is supported only if any is."""
         return not self.versions or within(self.versions, version)
 
 
@@ -68,7 +68,7 @@ class Environment:
 
     @property
     def modules(self) -> Mapping[str, str]:
-        """Module -> distribution that the child's probe looks for; empty if the probe judges versions itself."""
+        """Modules that the probe looks for, with their distributions; empty if the probe itself judges versions."""
         return {} if self.judged_by_probe else {each.name: each.distribution or each.name for each in self.needed}
 
     def lacking(self, packages: Mapping[str, str]) -> tuple[Needed, ...]:

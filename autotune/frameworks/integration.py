@@ -1,4 +1,4 @@
-"""A training framework as users see it: its trials, configuration files, exports, and the environment it needs."""
+"""A training framework as users see it: its trials, configuration files, exports, and required environment."""
 
 from __future__ import annotations
 
@@ -167,9 +167,9 @@ class Integration:
     describes: bool = True
     """True if the interpreter is asked for the framework's keys, with types and defaults (``fields_of``)."""
     takes_accelerate: bool = False
-    """True if an accelerate file beside the configuration defines how the model is sharded."""
+    """True if an accelerate file can accompany the configuration and define how the model is sharded."""
     takes_server: bool = False
-    """True if a script beside the configuration can define how the rollout server is started."""
+    """True if a script can accompany the configuration and define how the rollout server is started."""
     takes_next_port: bool = False
     """True if the rollout server takes the next port when its own was used a moment before."""
     script: str = ""
@@ -227,7 +227,7 @@ class Integration:
         )
 
     def _more(self, assignment: Assignment) -> dict[str, Any]:
-        """Returns the further arguments of the package's ``render``."""
+        """Returns additional arguments of the package's ``render``."""
         del assignment
         return {}
 
@@ -291,12 +291,12 @@ class Integration:
             return self.reader.import_config(source.text, source.name, fields, processes, files, **beside)
 
     def _further_files(self, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
-        """Returns the reader's further arguments: the files beside the configuration."""
+        """Returns additional arguments of the reader: the texts of the configuration's companion files."""
         del files
         return {"server": source.server, "server_name": source.server_name} if self.takes_server else {}
 
     def launched(self, imported: Imported) -> int:
-        """Returns the training processes, over all machines, that the configuration is written for; 0 if unknown."""
+        """Returns the number of training processes, over all machines, that the configuration expects; 0 if unknown."""
         return imported.processes
 
     def export(self, request: ExportRequest) -> Export:
@@ -313,7 +313,7 @@ class Integration:
             raise UsageError(str(error)) from None
 
     def added(self, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Returns ``ExportRequest.added`` for a configuration whose trials recorded ``facts``, by the note's name."""
+        """Returns ``ExportRequest.added`` for a configuration, from the notes ``facts`` of its trials, by note name."""
         del facts
         return {}
 

@@ -116,8 +116,8 @@ def _of_allocator(use: TrialUse) -> Blame | None:
 
 
 def _of_gradients(use: TrialUse) -> Blame | None:
-    """Blames the summing of gradients over ranks. It is tested before the GPU's own work, because a rank that waits for
-    another runs a kernel meanwhile, which NVML counts as busy."""
+    """Blames the summation of gradients over ranks. Runs before the check of the GPU's own work: a rank that waits for
+    another meanwhile runs a kernel, which NVML counts as busy."""
     exposed = use.gradient_sync_exposed_s or 0.0
     if exposed < LONG * use.whole.seconds:
         return None
@@ -158,7 +158,7 @@ def _host_words(phase: PhaseUse, use: TrialUse) -> str | None:
 
 
 def _fewer_launches(phase: str, configuration: Configuration) -> str:
-    """Returns advice that reduces the host's kernel launches in ``phase``."""
+    """Returns advice that reduces the number of kernel launches in ``phase``."""
     if phase == Phase.GENERATE.value:
         if configuration.get("rollout_engine") in (None, "transformers"):
             return "vLLM's CUDA graphs launch a decode step at once"
@@ -187,7 +187,7 @@ def _of_work(use: TrialUse) -> Blame:
 
 
 def _judged(use: TrialUse) -> list[PhaseUse]:
-    """Returns the phases with enough seconds and samples to judge, longest first."""
+    """Returns the phases with enough seconds and samples for a verdict, longest first."""
     least = LONG * use.whole.seconds
     return [p for p in use.phases if p.seconds >= least and p.gpu.samples >= LEAST_OF_PHASE]
 

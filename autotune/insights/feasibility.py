@@ -26,9 +26,9 @@ class ValueRecord:
 
 
 def feasibility(trials: Iterable[Trial]) -> tuple[ValueRecord, ...]:
-    """Counts the trials for each value of each knob that was tried with at least two values, by knob and value.
+    """Counts the trials for each value of each knob with at least two tried values, by knob and value.
 
-    Trials without a verdict (unfinished, cancelled, disturbed from outside) are left out.
+    Omits trials without a verdict (unfinished, cancelled, disturbed from outside).
     """
     decided = [t for t in corrected(trials) if t.kind.is_searched and has_verdict(t)]
     tried: dict[str, dict[KnobValue, list[Trial]]] = {}
@@ -53,7 +53,7 @@ def cause(outcome: Outcome) -> str:
 
 
 def advice(trial: Trial, trials: Iterable[Trial]) -> str:
-    """Returns the suggestion of a failure, without settings it has; after an OOM with the nearest that fitted."""
+    """Returns the suggestion of a failure without settings it has; after an OOM with the most similar fitting trial."""
     outcome = trial.outcome
     if outcome is None or outcome.reason is not FailureReason.OOM:
         return "" if outcome is None else outcome.suggestion

@@ -43,7 +43,7 @@ class Growth:
 
     @property
     def cycles_left(self) -> float | None:
-        """Cycles until the limit is reached at this slope; ``None`` if the peak does not rise or has no limit."""
+        """Cycles until the peak reaches the limit at this slope; ``None`` if it does not rise or has no limit."""
         return max(0.0, self.limit - self.late) / self.slope if self.rises and self.limit is not None else None
 
 

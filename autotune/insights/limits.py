@@ -18,7 +18,7 @@ ROWS = 64
 
 @dataclass(frozen=True)
 class LowerLimit:
-    """A lower limit and its cuts, by recorded lengths."""
+    """A lower limit of completions and the share that it cuts, by recorded lengths."""
 
     tokens: int
     rows_cut: float

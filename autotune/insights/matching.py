@@ -1,4 +1,4 @@
-"""Ranks stored studies by the similarity of their machine and workload to a training that was not tuned itself."""
+"""Ranks stored studies by the similarity of their machine and workload to an untuned training job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OTHER_MODEL = 3.0
 
 @dataclass(frozen=True)
 class TrainingProfile:
-    """Machine and workload of the training to compare with; fields that are ``None`` are not compared."""
+    """Machine and workload of the training job to compare with; fields that are ``None`` are not compared."""
 
     model: str | None = None
     """Folder or hub id of the model; its last part is compared."""
@@ -35,7 +35,7 @@ class TrainingProfile:
 
 @dataclass(frozen=True)
 class Difference:
-    """One field in which a study differs from the compared training."""
+    """One field in which a study differs from the compared training job."""
 
     name: str
     target: str | int | float
@@ -56,7 +56,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Match:
-    """A study with its distance from the compared training."""
+    """A study with its distance from the compared training job."""
 
     study: Study
     differences: tuple[Difference, ...]
@@ -69,17 +69,17 @@ class Match:
 
     @property
     def is_far(self) -> bool:
-        """Whether it is of another kind of device, or of a model more than a doubling away."""
+        """True if the study has another kind of device, or a model more than a factor of two larger or smaller."""
         return any(d.name == "gpu" or (d.name == "params_b" and d.distance > 1.0) for d in self.differences)
 
 
 def nearest_studies(
     studies: Iterable[Study], query: TrainingProfile, gpu_names: Mapping[int, str] | None = None
 ) -> tuple[Match, ...]:
-    """Sorts all ``studies``, nearest first; of equals the newest first.
+    """Sorts all ``studies`` by distance, nearest first; among equals newest first.
 
     Args:
-        query: the training to compare with; fields that are ``None`` are not compared.
+        query: the training job to compare with; fields that are ``None`` are not compared.
         gpu_names: study id -> GPU name, from fingerprints; without one only the kind of device is compared.
     """
     names = gpu_names or {}

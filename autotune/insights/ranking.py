@@ -14,7 +14,7 @@ SHOWN = 10
 
 
 def measured(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Returns the feasible baseline and search trials that have a speed, by number; emulated FP8 is left out."""
+    """Returns the feasible baseline and search trials that have a speed, by number; emulated FP8 is omitted."""
     own = (t for t in corrected(trials) if t.kind.is_searched and not t.emulated)
     found = (t for t in own if t.feasible and t.tokens_per_hour)
     return tuple(sorted(found, key=lambda t: t.number))
@@ -52,7 +52,7 @@ class ParetoPoint:
 def pareto(trials: Iterable[Trial], pool: Pool) -> tuple[ParetoPoint, ...]:
     """Returns the Pareto front of tokens/hour against the peak of ``pool``, fastest first.
 
-    Feasible trials whose peak of that pool is not known are left out.
+    Feasible trials whose peak of that pool is not known are omitted.
     """
     points = [ParetoPoint(t.number, speed(t), used) for t in ranked(trials) if (used := t.peak(pool)) is not None]
     front: list[ParetoPoint] = []

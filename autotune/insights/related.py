@@ -1,7 +1,7 @@
-"""Ranks earlier studies that a new study can begin with, by the distance their figures must be extrapolated. Pure.
+"""Ranks earlier studies that a new study can start from, by the distance their figures must be extrapolated. Pure.
 
 Distance is in doublings of the quantities that time and memory scale with: parameters, GPUs, rows, lengths, memory.
-Names do not count: a renamed fine-tuned copy runs like its origin, and two sizes of one family do not run alike.
+Names do not count: a renamed fine-tuned copy runs like its original, and two sizes of one family do not run alike.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FARTHEST = 8.0
 OTHER_TRAINING = 2.0
 """Distance, in doublings, between training all weights and training adapters."""
 OTHER_GPU = 1.0
-"""Distance of another compute capability, in doublings, beside the distance of memory size."""
+"""Distance of another compute capability, in doublings, added to the distance of memory size."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Related:
 
 
 def related(studies: Iterable[Study], spec: StudySpec) -> tuple[Related, ...]:
-    """Returns the studies whose trials can inform ``spec``, nearest first; of equals the newest. Studies of another
-    framework or kind of device, and the study itself, are left out."""
+    """Returns the studies whose trials can inform ``spec``, nearest first; among equals the newest. Studies of another
+    framework or kind of device, and the study itself, are omitted."""
     alike = (
         s for s in studies if (s.spec.framework, s.spec.resources.device) == (spec.framework, spec.resources.device)
     )

@@ -43,7 +43,7 @@ class RewardChange:
 
 
 def natural_rewards(trials: Iterable[Trial]) -> list[float]:
-    """Returns the mean reward of every natural-length cycle, in order; recorded lengths would cut completions."""
+    """Returns the mean reward of every natural-length cycle, in order; recorded lengths would truncate completions."""
     return [
         cycle.reward_mean
         for trial in trials

@@ -29,7 +29,7 @@ class Standing:
 def standings(
     trials: Sequence[Trial], baseline: Configuration, framework: str, most: int | None = None
 ) -> tuple[Standing, ...]:
-    """Returns the feasible configurations, best first; at most ``most``, each of which costs time."""
+    """Returns at most ``most`` feasible configurations, best first; the time of the call grows with their number."""
     anchor = evidence.reference(trials, baseline)
     ranked = [(-evidence.merit(runs), runs[0].number, c, runs) for c, runs in evidence.feasible(trials).items()]
     found = []
@@ -79,8 +79,8 @@ def source_words(source: str) -> str:
 
 
 def outcome_word(trial: Trial) -> str:
-    """Returns a trial's state or outcome in a word or two: ``ok``, ``emulated`` (and ok), ``stopped`` (cannot win),
-    ``OOM``, ``invalid settings``, ``running``."""
+    """Returns a trial's state or outcome in one or two words: ``ok``, ``emulated`` (ok, with emulated FP8), ``stopped``
+    (cannot win), ``OOM``, ``invalid settings``, ``running``."""
     if trial.state is TrialState.FAIL:
         return FAILURE_WORDS.get(_reason(trial), "FAIL")
     if trial.state is TrialState.COMPLETE:

@@ -1,4 +1,4 @@
-"""Use of GPU, power, links and CPU by phase, averaged over a trial's speed cycles. Pure."""
+"""Utilization of GPU, power, links and CPU by phase, averaged over a trial's speed cycles. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotune.machine.gpu_samples import COUNTERS, GAUGES, WHOLE, mean
 
 @dataclass(frozen=True)
 class PhaseUse:
-    """Mean use in one phase of a speed cycle, or in the whole cycle (``cycle``)."""
+    """Mean utilization in one phase of a speed cycle, or in the whole cycle (``cycle``)."""
 
     phase: str
     seconds: float
@@ -31,7 +31,7 @@ class PhaseUse:
 
 @dataclass(frozen=True)
 class TrialUse:
-    """Mean use over the speed cycles of one or several trials."""
+    """Mean utilization over the speed cycles of one or several trials."""
 
     cycles: int
     phases: tuple[PhaseUse, ...]
@@ -48,12 +48,12 @@ class TrialUse:
 
 
 def trial_use(trial: Trial) -> TrialUse | None:
-    """Returns the mean use over a trial's speed cycles, as ``use_of``."""
+    """Returns the mean utilization over a trial's speed cycles, as ``use_of`` does."""
     return use_of(trial.speed_cycles())
 
 
 def use_of(cycles: Sequence[CycleRecord]) -> TrialUse | None:
-    """Combines ``cycles`` of rank 0 into their mean use; ``None`` if no cycle recorded its process or GPUs."""
+    """Combines ``cycles`` of rank 0 into their mean utilization; ``None`` if no cycle recorded its process or GPUs."""
     cycles = [c for c in cycles if c.seconds > 0]
     if not any(c.gpu or c.process is not None for c in cycles):
         return None
@@ -102,7 +102,7 @@ def _spent(seconds: Mapping[str, float], name: str) -> float:
 
 
 def merged(uses: Sequence[GpuUse]) -> GpuUse:
-    """Combines the use of several cycles: gauges are averaged over samples, sums over cycles."""
+    """Combines the utilization of several cycles: gauges are averaged over samples, sums over cycles."""
     if not uses:
         return GpuUse()
 

@@ -21,7 +21,7 @@ LEAST_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Cells:
-    """A table as text: the first cell of a row is its name. Columns without any known value are left out."""
+    """A table as text; the first cell of a row is its name. Omits columns without any known value."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

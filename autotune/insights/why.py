@@ -70,11 +70,11 @@ class RuledOut:
 def by_trials(
     trials: Sequence[Trial], answers: Sequence[int], faster: Collection[Configuration] = ()
 ) -> tuple[RuledOut, ...]:
-    """Collects the trials that are not the answer by reason, each once: guards, failures, stopped, slower, unproven.
+    """Collects the other trials than the recommended by reason, each once: guards, failures, stopped, slower, unproven.
 
     Args:
         answers: numbers of the trials behind the recommendation and its reference.
-        faster: configurations that measured faster than the answer they compete with.
+        faster: configurations that measured faster than the recommended one in their row.
     """
     mended = disproved(trials)
     groups: dict[tuple[RulingCause, str], list[Trial]] = {}
@@ -203,14 +203,14 @@ def share_words(shares: KnobShares, share: Share) -> str:
 
 
 def range_words(share: Share) -> str:
-    """Returns ``+25.0 % (-1.0 % to +57.0 %)``; in words where the interval tells nothing."""
+    """Returns ``+25.0 % (-1.0 % to +57.0 %)``; a phrase if the interval is uninformative."""
     if share.low == share.high:
         return "nothing, it acts on no phase of these cycles"
     return ratio_words(share.value, share.low, share.high)
 
 
 def summary_words(shares: KnobShares) -> str:
-    """Returns ``together +134.0 %, by one model of 15 trials; no single knob is proven`` and the rest."""
+    """Returns ``together +134.0 %, by one model of 15 trials; no single knob is proven`` with further details."""
     proven = ", ".join(" with ".join(share.knobs) for share in shares.shares if share.proven)
     together = range_words(shares.together).partition(" (")[0]
     verdict = f"proven: {proven}" if proven else "no single knob is proven"
@@ -221,7 +221,7 @@ def summary_words(shares: KnobShares) -> str:
 
 
 def shares_lines(shares: KnobShares | None) -> list[str]:
-    """Returns a line for the share of each changed knob, and one for all together; none where no knob is changed."""
+    """Returns a line for the share of each changed knob, and one for all together; empty if no knob changed."""
     if shares is None:
         return []
     return [*(share_words(shares, share) for share in shares.shares), summary_words(shares)]

@@ -25,14 +25,14 @@ STEP_S = 1e-3
 
 
 class ForwardClock:
-    """``ports.Clock`` whose times only grow, although a person or a time server may set the wrapped clock back."""
+    """``ports.Clock`` whose times only increase, even if a person or a time server sets the wrapped clock back."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last = 0.0
 
     def not_before(self, moment: float) -> None:
-        """Makes every further time later than ``moment``, in UTC seconds since the epoch."""
+        """Makes every later time greater than ``moment``, in UTC seconds since the epoch."""
         self._last = max(self._last, moment)
 
     def now(self) -> float:

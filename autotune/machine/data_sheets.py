@@ -1,7 +1,7 @@
-"""Speeds of devices as plain numbers: measured by a probe, from a data sheet, or presumed.
+"""Speeds of devices as plain numbers: measured by a probe, from a data sheet, or assumed.
 
-The probe is the child's ``probe_speed``. Its figures are the speeds of one large matrix product, one large copy and a
-chain of tiny kernels, so they are below a data sheet's. ``Hardware.rate`` and ``bytes_s`` make the two comparable.
+The probe is the child's ``probe_speed``. It measures one large matrix product, one large copy and a chain of tiny
+kernels, so its figures are below a data sheet's. ``Hardware.rate`` and ``bytes_s`` make the two comparable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CPU_BANDWIDTH = 1.2e10
 """Bytes/s of one core until ``CPU_CHANNELS`` cores share the memory; presumed."""
 CPU_CHANNELS = 8
 FALLBACK = {"fp8": ("bf16", "fp16", "tf32", "fp32"), "bf16": ("fp16", "tf32", "fp32"), "fp16": ("bf16", "fp32")}
-"""Number format -> formats whose figure stands in for a missing one, best first."""
+"""Number format -> formats whose figure replaces a missing one, best first."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _plain(name: str) -> str:
 
 
 def presumed(resources: Resources, name: str = "") -> Hardware:
-    """Returns presumed figures of an unmeasured machine: the data sheet of ``name``, else typical ones."""
+    """Returns assumed figures of an unmeasured machine: the data sheet of ``name``, else typical ones."""
     sheet = sheet_of(name) if name else None
     if sheet is not None:
         return sheet

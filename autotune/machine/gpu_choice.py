@@ -24,7 +24,7 @@ ELSEWHERE = "`plan` and `doctor --gpu` take a --config for GPUs that are elsewhe
 
 @dataclass(frozen=True)
 class GpuSelection:
-    """The GPUs of a study, with a message if some visible ones are left out."""
+    """The GPUs of a study, with a message if some visible ones are omitted."""
 
     gpus: tuple[Gpu, ...]
     said: str = ""
@@ -34,13 +34,13 @@ def choose(visible: Sequence[Gpu], wanted: int | None = None, option: str = "") 
     """Selects the GPUs of a study.
 
     Ranks wait for each other, so that GPUs of different kinds would all run at the pace and with the memory of the
-    least. So only the most numerous kind is used, of equals the one with the most memory. A process sees at most one
-    slice of a GPU (MIG).
+    weakest. So only the most numerous kind is used; among equals, the one with the most memory. A process sees at most
+    one slice of a GPU (MIG).
 
     Args:
         visible: GPUs in the order of their numbers.
         wanted: number of GPUs; ``None`` is all of one kind, 0 a run on the CPU.
-        option: name of the option that sets the number, if not ``--gpus``; the sentences begin with it.
+        option: name of the option that sets the number, if not ``--gpus``; error messages begin with it.
 
     Raises:
         UsageError: there are not enough GPUs of one kind.
@@ -64,16 +64,15 @@ def choose(visible: Sequence[Gpu], wanted: int | None = None, option: str = "") 
 
 
 def held(visible: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
-    """Returns the first ``count`` visible GPUs. Raises ``MachineError`` if fewer are visible, as the study began with
-    more."""
+    """Returns the first ``count`` visible GPUs. Raises ``MachineError`` if the study began with more GPUs than that."""
     if len(visible) < count:
         raise MachineError(f"the study holds {counted(count, 'GPU')}, and {_count(visible)} visible now")
     return tuple(visible[:count])
 
 
 def environment(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """Returns environment variables that make a process see exactly ``gpus``, in this order. CUDA would number the
-    fastest first, the driver numbers by bus."""
+    """Returns environment variables that make a process see exactly ``gpus``, in this order. By default CUDA numbers
+    the fastest first, the driver by bus."""
     order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if gpus else {}
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpu.cuda_name for gpu in gpus), **order}
 
@@ -144,14 +143,14 @@ def usable_resources(
     """Returns the resources of one trial on this machine; restricts this process and its trials to the study's GPUs.
 
     Args:
-        talk: receives a sentence if visible GPUs are left out, and one if a trial's GPUs exchange data slowly.
+        talk: receives a sentence if visible GPUs are not used, and one if a trial's GPUs exchange data slowly.
         gpus: GPUs of one trial; ``None`` is all of one kind, 0 a run on the CPU.
         asked: name of the option that sets the number, if not ``--gpus``.
-        at_once: trials side by side.
+        at_once: number of parallel trials.
 
     Raises:
         UsageError: there are not enough GPUs.
-        MachineError: the GPUs cannot be read, or not be used.
+        MachineError: the GPUs cannot be read or used.
     """
     visible = hardware.visible_gpus()
     if at_once > 1 and visible and gpus is None:

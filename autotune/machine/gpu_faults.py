@@ -54,5 +54,5 @@ def of_memory_errors(uuid: str, index: int, grown: int) -> GpuFault | None:
 
 
 def sentence(faults: Sequence[GpuFault]) -> str:
-    """Joins faults to ``GPU 3: it has fallen off the bus (XID 79); GPU 5: …``."""
+    """Joins faults to one sentence: ``GPU 3: it has fallen off the bus (XID 79); GPU 5: …``."""
     return "; ".join(dict.fromkeys(str(fault) for fault in faults))

@@ -33,15 +33,15 @@ class GpuSample:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A sample and the one before it, if any. The growth of counters between them belongs to the later one's phase."""
+    """A sample and the one before it, if any. A counter's growth between them counts for the phase of the later one."""
 
     before: GpuSample | None
     sample: GpuSample
 
 
 def use_of(samples: Sequence[GpuSample], cycle: CycleRecord) -> Mapping[str, GpuUse]:
-    """Combines samples into the use of all GPUs by phase of ``cycle``, and of the whole as ``cycle``; empty without
-    samples.
+    """Combines samples into the utilization of all GPUs by phase of ``cycle``, and of the whole as ``cycle``; empty
+    without samples.
 
     Args:
         samples: ascending in time; samples outside the cycle are ignored.
@@ -64,10 +64,10 @@ def use_of(samples: Sequence[GpuSample], cycle: CycleRecord) -> Mapping[str, Gpu
 def slowed(use: GpuUse, usual_mhz: float | None) -> float:
     """Returns the share, 0..1, by which the GPUs' clock was too low in a cycle; 0 if it was not, or is not reported.
 
-    A clock that the GPU's own power limit holds down is the load's own, and not too low.
+    A clock that the GPU's own power limit reduces is normal for the load, and not too low.
 
     Args:
-        use: use of the whole cycle.
+        use: utilization in the whole cycle.
         usual_mhz: highest clock of the trial's earlier cycles of this kind; ``None`` at the first.
     """
     if use.sm_mhz is None:
@@ -84,7 +84,7 @@ COUNTERS = ("pcie_sent", "pcie_received", "nvlink_sent", "nvlink_received")
 
 
 def _use(steps: Sequence[_Step], seconds: float) -> GpuUse:
-    """Combines the samples of ``steps`` into the use over ``seconds``."""
+    """Combines the samples of ``steps`` into the utilization over ``seconds``."""
     readings = [reading for step in steps for reading in step.sample.readings]
     watts = _per_second(steps, "joules")
     if watts is None:

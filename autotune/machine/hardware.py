@@ -16,7 +16,7 @@ from search_spaces.configuration import Resources
 
 
 def nvlink_groups(gpus: Sequence[Gpu]) -> list[list[int]]:
-    """Returns the positions of ``gpus`` in groups of which NVLink joins every two; empty if no paths are reported."""
+    """Combines positions of ``gpus`` to groups in which NVLink joins every two; empty if no paths are reported."""
     if len(gpus) < 2 or not all(gpu.paths for gpu in gpus):
         return []
     groups: list[list[int]] = []
@@ -68,7 +68,7 @@ HOST = Files()
 
 
 def compiler_name(environment: Mapping[str, str] | None = None) -> str:
-    """Returns the C++ compiler that PyTorch's inductor calls: ``CXX``, else ``g++``."""
+    """Returns the name of the C++ compiler that PyTorch's inductor calls: ``CXX``, else ``g++``."""
     return (os.environ if environment is None else environment).get("CXX") or "g++"
 
 
@@ -81,7 +81,7 @@ def compiler(environment: Mapping[str, str] | None = None) -> str | None:
 def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = None) -> tuple[Gpu, ...]:
     """Lists the GPUs and slices that ``CUDA_VISIBLE_DEVICES`` leaves, in its order; empty without a driver.
 
-    Its numbers count by the place on the bus, as NVML and ``nvidia-smi`` do. Unfit GPUs (``unfit_gpus``) are left out.
+    Its numbers follow the order on the bus, as those of NVML and ``nvidia-smi`` do. Omits unfit GPUs (``unfit_gpus``).
 
     Args:
         library: the NVML binding; by default ``nvidia-ml-py``, if it is installed.
@@ -98,17 +98,17 @@ def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = No
 
 
 def unfit_gpus(library: Any = None) -> tuple[GpuFault, ...]:
-    """Lists the faults of GPUs that no process can compute on. Raises ``MachineError`` as ``visible_gpus``."""
+    """Lists the faults of GPUs that no process can compute on. Raises ``MachineError`` as ``visible_gpus`` does."""
     return read_machine(library).unfit
 
 
 def _devices(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
-    """Returns the GPUs, each partitioned one replaced by its slices."""
+    """Returns the GPUs, with each partitioned GPU replaced by its slices."""
     return tuple(device for gpu in gpus for device in gpu.slices or (gpu,))
 
 
 def _select(gpus: tuple[Gpu, ...], chosen: Iterable[str]) -> tuple[Gpu, ...]:
-    """Selects GPUs by CUDA's rule: index or start of the UUID; the first word that names none ends the list."""
+    """Selects GPUs by CUDA's rule: index or UUID prefix; the first word that matches no GPU ends the list."""
     selected: list[Gpu] = []
     for word in chosen:
         named = _gpus_named(gpus, word)
@@ -136,10 +136,10 @@ def driver_process_ids_are_ours(files: Files = HOST) -> bool:
 
 
 def has_gpu_open(pid: int, files: Files = HOST) -> bool:
-    """Tells whether ``pid`` is a process of this system with a GPU's device file open, as every process computing on
-    one has.
+    """Tells whether ``pid`` is a process of this system with an open GPU device file, as every process that computes on
+    a GPU has.
 
-    In a virtual machine the driver may report the host's process ids, which name nothing here or an unrelated process.
+    In a virtual machine the driver may report the host's process ids, which match no process here or an unrelated one.
     True for a process whose open files this one may not read.
     """
     folder = files.proc / str(pid) / "fd"
@@ -187,7 +187,7 @@ def emulates_bf16(files: Files = HOST) -> bool:
 
 
 def by_core(cpus: Iterable[int], root: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
-    """Returns CPUs ordered by socket and core, so that the threads of a core are neighbours; by number if unknown."""
+    """Sorts CPUs by socket and core, so that threads of a core are adjacent; by number if unknown."""
 
     def place(cpu: int) -> tuple[int, ...]:
         names = ("physical_package_id", "core_id")
@@ -206,14 +206,14 @@ def threads_of_core(root: Path = Path("/sys/devices/system/cpu")) -> int:
 
 
 def usable_cores(files: Files = HOST) -> int:
-    """Counts the cores that this process may keep busy: by affinity, and the control group's quota rounded up."""
+    """Counts the cores that this process may use: by affinity, and by the control group's quota, rounded up."""
     quotas = [q for group in groups(files, "cpu") if (q := _quota(group)) is not None]
     allowed = len(os.sched_getaffinity(0))
     return max(1, min([allowed, *(int(-(-q // 1)) for q in quotas)]))
 
 
 def usable_memory(files: Files = HOST) -> int | None:
-    """Returns the bytes of the machine's memory or the tightest control group limit; ``None`` if neither is known."""
+    """Returns the bytes of memory of the machine or the tightest control group limit; ``None`` if neither is known."""
     limits = [group.limit for group in memory_limits(files)]
     for line in kernel_text(files.proc / "meminfo").splitlines():
         if line.startswith("MemTotal:"):
@@ -231,8 +231,8 @@ class MemoryLimit:
 
 
 def contained_memory(files: Files = HOST) -> int | None:
-    """Returns the bytes that a trial may take under a control group's limit, as in a container, where the kernel would
-    kill the tuner too. An eighth of the limit, 512 MiB to 2 GiB, stays for the tuner. ``None``: no limit."""
+    """Returns the bytes that a trial may take under a control group's limit (in a container), at which the kernel would
+    kill the tuner too. Reserves an eighth of the limit, 512 MiB to 2 GiB, for the tuner. ``None``: no limit."""
     limit = min((group.limit for group in memory_limits(files)), default=None)
     if limit is None:
         return None
@@ -291,7 +291,7 @@ def kernel_text(path: Path) -> str:
 
 
 def describe(files: Files = HOST, gpus: tuple[Gpu, ...] | None = None) -> dict[str, Any]:
-    """Describes the hardware for the fingerprint: only properties that stay the same while nothing is changed."""
+    """Describes the hardware for the fingerprint, with only properties that stay constant."""
     gpus = visible_gpus() if gpus is None else gpus
     fixed = ("name", "memory", "compute_capability", "mig")
     return {

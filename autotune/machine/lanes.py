@@ -1,4 +1,4 @@
-"""Divides one machine among trials that run side by side: GPUs, CPUs and memory of each. Pure."""
+"""Divides one machine among parallel trials: GPUs, CPUs and memory of each. Pure."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def lanes(
     near: Sequence[Sequence[int]] = (),
     threads: int = 1,
 ) -> tuple[Lane, ...]:
-    """Returns equal shares of the machine: GPUs, neighbouring CPUs beside the first of them if there are any, memory.
+    """Returns equal shares of the machine: GPUs, adjacent CPUs on the socket of the first GPU if possible, memory.
 
     Args:
-        at_once: number of trials.
+        at_once: number of parallel trials.
         gpus: GPUs of one trial.
         cpus: CPUs that this process may use.
         memory: bytes that this process may use; ``None``: not known.
-        memory_limit: bytes that the study allows each trial; all trials must have them.
-        numbers: GPUs that the study holds, in the driver's count.
+        memory_limit: bytes that the study allows each trial; there must be enough for all.
+        numbers: GPUs that the study holds, in the driver's order.
         near: CPUs on the socket of each of these GPUs.
-        threads: CPUs of one core, neighbours in ``cpus``; no two trials share a core, unless one has none to itself.
+        threads: CPUs of one core, adjacent in ``cpus``; no two trials share a core, if there are enough cores.
 
     Raises:
         UsageError: the machine is too small.

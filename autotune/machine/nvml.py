@@ -1,4 +1,4 @@
-"""Reads the state of the GPUs from the driver. The only file that calls NVML; without a driver there are no GPUs."""
+"""Reads the state of the GPUs from the driver. The only module that calls NVML; without a driver there are no GPUs."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Gpu:
     persistent: bool | None = None
     """True if the driver keeps the GPU initialised while it is unused; ``None``: not reported."""
     paths: tuple[tuple[int, str], ...] = ()
-    """Number of each other GPU and the path to it: ``NVLINK``, or what data pass on the way. Empty: not reported."""
+    """Number of each other GPU and the path to it: ``NVLINK``, or the components on the way. Empty: not reported."""
     cpus: tuple[int, ...] = ()
     """CPUs of the socket that the GPU is connected to. Empty: not reported."""
 
     @property
     def cuda_name(self) -> str:
-        """Name of the device in ``CUDA_VISIBLE_DEVICES``, if devices are counted by their place on the bus.
+        """Name of the device in ``CUDA_VISIBLE_DEVICES``, if devices are numbered in the order on the bus.
 
         A number for a whole GPU, because DeepSpeed reads that variable as numbers.
         """
@@ -69,7 +69,7 @@ _PATHS = {
 
 @dataclass(frozen=True)
 class Machine:
-    """GPUs of a machine, usable and unfit ones."""
+    """GPUs of a machine, both usable and unfit."""
 
     gpus: tuple[Gpu, ...] = ()
     """Usable GPUs, with their slices."""
@@ -202,9 +202,9 @@ def _text(value: str | bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """State of one GPU at one moment; ``None``: NVML does not report the figure for this GPU, such as a slice.
+    """State of one GPU at one moment; ``None``: NVML does not report the figure for this GPU or slice.
 
-    Counters only grow, from any start: the difference of two readings is the amount between them.
+    Counters only grow, from an arbitrary start: the difference of two readings is the amount between them.
     """
 
     busy: float | None = None
@@ -236,7 +236,7 @@ class GpuReader:
     """Reads the same GPUs repeatedly; NVML stays open until ``close``."""
 
     def __init__(self, nvml: Any, handles: Mapping[str, Any]) -> None:
-        """Takes the initialised binding and the GPUs' handles by UUID."""
+        """Receives the initialised binding and the GPUs' handles by UUID."""
         self._nvml = nvml
         self._gpus = [_Gauges(nvml, handle) for handle in handles.values()]
         self._watch = _FaultWatch(nvml, handles)
@@ -311,7 +311,7 @@ class _FaultWatch:
                 yield fault
 
     def _xid_faults(self) -> Iterator[GpuFault]:
-        """Yields the faults of the waiting XID events, each once."""
+        """Yields the faults of the pending XID events, each once."""
         while self._events is not None:
             event = _ask(self._nvml, lambda: self._nvml.nvmlEventSetWait_v2(self._events, 0), None)
             if event is None:  # none is left: it answers NVML_ERROR_TIMEOUT
@@ -407,7 +407,7 @@ class _Gauges:
         return GpuReading(**said)
 
     def _counters(self, nvml: Any, handle: Any) -> dict[str, float]:
-        """Reads the GPU's counters. One of 32 bits may wrap around once between two readings."""
+        """Reads the GPU's counters. A 32-bit counter may wrap around once between two readings."""
         answers = nvml.nvmlDeviceGetFieldValues(handle, [(field, scope) for field, scope, _ in _FIELDS.values()])
         for (name, (_, _, unit)), answer in zip(_FIELDS.items(), answers, strict=True):
             if answer.nvmlReturn != 0:

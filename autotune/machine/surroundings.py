@@ -39,7 +39,7 @@ class Surroundings:
 
 
 def look(environ: Mapping[str, str] | None = None, files: Files = HOST) -> Surroundings:
-    """Reads the limits and folders; creates nothing but a temporary file for a moment."""
+    """Reads the limits and folders; creates only a short-lived temporary file."""
     values = os.environ if environ is None else environ
     home = home_of(values)
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]

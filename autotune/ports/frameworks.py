@@ -1,4 +1,4 @@
-"""Protocol of a training framework's parent side: rendering of trials, rollout server, diagnosis of failures."""
+"""Protocol of the parent side of a training framework: renders trials, starts rollout servers, diagnoses failures."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class StopToken(Port):
 
 
 class Requests(Port):
-    """Requests to a running tuner other than a stop."""
+    """Requests to a running tuner, except stop requests."""
 
     @property
     def paused(self) -> bool:

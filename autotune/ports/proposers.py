@@ -25,25 +25,25 @@ class Proposer(Port):
         """
 
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
-        """Returns the sentence on which OOM rules ``configuration`` out; ``None`` if none does."""
+        """Returns a sentence on the OOM that rules ``configuration`` out; ``None`` if none does."""
 
     def count_ruled_out(self, history: Sequence[Trial]) -> int:
-        """Counts the legal configurations that the OOMs in ``history`` rule out, those with an OOM included."""
+        """Counts the legal configurations, failed ones included, that the OOMs in ``history`` rule out."""
 
 
 @runtime_checkable
 class FrugalProposer(Port):
-    """Proposer that can avoid a process start, for when too little time is left for one."""
+    """Proposer that can avoid a process start if too little time is left for one."""
 
     def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
-        """Proposes as ``Proposer.propose``, but only configurations that the newest trial's process can run."""
+        """Proposes as ``Proposer.propose`` does, but only configurations that the newest trial's process can run."""
 
 
 @runtime_checkable
 class PlacedProposer(Port):
-    """Proposer for one of several places, each with a process that can go on to the next trial."""
+    """Proposer for one of several places, each with a process that the next trial can reuse."""
 
     def propose_at(
         self, history: Sequence[Trial], number: int, here: Sequence[Trial]
     ) -> tuple[Configuration, str] | None:
-        """Proposes as ``Proposer.propose``, for the place whose finished trials are ``here``."""
+        """Proposes as ``Proposer.propose`` does, for the place whose finished trials are ``here``."""

@@ -82,16 +82,16 @@ class TrialRunner(Port):
     """Runs one attempt at a time. Between attempts, only an idle warm worker may remain."""
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
-        """Runs an attempt. Returns when none of its processes is left but an idle worker or quarantined ones.
+        """Runs an attempt. Returns when only an idle worker or quarantined processes of it remain.
 
         Expected failures are outcomes, never exceptions.
         """
 
     def close(self) -> tuple[int, ...]:
-        """Ends the processes kept for a next trial. Returns the ids of those that do not end. May be called twice."""
+        """Ends the processes kept for a next trial. Returns the ids of those that do not end. Can be called twice."""
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
-        """Kills the processes that an earlier tuner of this study left. Returns their ids."""
+        """Kills processes that an earlier tuner of this study left running. Returns their ids."""
 
     def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
         """Reads the whole records and the result, if any, that an interrupted attempt left in ``directory``."""
@@ -115,16 +115,16 @@ class Crew(Port):
         """Starts an attempt in a free place."""
 
     def wait(self, timeout_s: float) -> tuple[tuple[int, RunReport], ...]:
-        """Waits up to ``timeout_s`` seconds for attempts to end. Returns their places and reports, perhaps none.
+        """Waits up to ``timeout_s`` seconds for attempts to end. Returns their places and reports; may be empty.
 
-        A crew of one place may take as long as its attempt.
+        If the crew has one place, the call may last until its attempt ends.
         """
 
     def close(self) -> tuple[int, ...]:
-        """Ends attempts that still run, without their reports, then closes as ``TrialRunner.close``."""
+        """Ends running attempts without their reports, then closes as ``TrialRunner.close`` does."""
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
-        """Kills left processes as ``TrialRunner.sweep``."""
+        """Kills leftover processes as ``TrialRunner.sweep`` does."""
 
     def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
-        """Reads an interrupted attempt as ``TrialRunner.recover``."""
+        """Reads an interrupted attempt as ``TrialRunner.recover`` does."""

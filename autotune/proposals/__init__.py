@@ -1,1 +1,1 @@
-"""Proposes the next configuration; the only room that imports optuna."""
+"""Proposes the next configuration; the only package that imports optuna."""

@@ -1,4 +1,4 @@
-"""The candidates of a track as points on a grid, so that thousands can be asked about at once."""
+"""Candidates of a track as points on a grid, so that thousands can be evaluated at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Point = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Dimension:
-    """A searched knob as a dimension; a point holds the index of its coordinate in ``values``."""
+    """A searched knob as a dimension; a point contains the index of its coordinate in ``values``."""
 
     name: str
     values: tuple[KnobValue, ...]
@@ -39,15 +39,15 @@ class Dimension:
 
     @property
     def span(self) -> int:
-        """Divisor of the difference of two places, so that a whole change counts as 1."""
+        """Scale of a dimension: a change from its first to its last place, or between two choices, has distance 1."""
         return len(self.values) - 1 if self.ordered else 1
 
 
 class CandidateGrid:
-    """Candidates in a fixed order, without repeats, and the dimensions (of the knobs ``searched``) they differ in.
+    """Candidates in a fixed order, without duplicates, and the dimensions (of the knobs ``searched``) they differ in.
 
-    ``anchors`` have a point too, such as the baseline. A knob of ``unset`` may be left to the framework, which is one
-    of its values.
+    ``anchors`` also have a point, such as the baseline. A knob in ``unset`` may be left to the framework, which counts
+    as one of its values.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class CandidateGrid:
         return len(self.candidates)
 
     def beside(self, candidates: Iterable[Configuration]) -> CandidateGrid:
-        """Returns a grid of other candidates on the same dimensions, without those with a value it does not hold."""
+        """Returns a grid of other candidates on the same dimensions; omits candidates with a value outside these."""
         found = tuple(candidates)
         placed = np.all(self._placed(found) >= 0, axis=1).tolist()
         other = CandidateGrid(tuple(itertools.compress(found, placed)), (), (), self._unset)
@@ -77,7 +77,7 @@ class CandidateGrid:
         return other
 
     def point(self, configuration: Configuration) -> Point | None:
-        """Returns the point of ``configuration``, or ``None`` if it has a value that no dimension holds."""
+        """Returns the point of ``configuration``, or ``None`` if no dimension contains one of its values."""
         return self.points((configuration,))[0]
 
     def points(self, configurations: Sequence[Configuration]) -> list[Point | None]:
@@ -92,17 +92,17 @@ class CandidateGrid:
         return [None if -1 in point else tuple(point) for point in found.tolist()]
 
     def params(self, configuration: Configuration) -> dict[str, int]:
-        """Returns the place of ``configuration`` along each dimension that holds its value."""
+        """Returns the index of ``configuration`` in each dimension that contains its value."""
         (places,) = self._placed((configuration,)).tolist()
         return {d.name: place for d, place in zip(self.dimensions, places, strict=True) if place >= 0}
 
     def at(self, point: Point) -> int | None:
-        """Returns the candidate at ``point``, or ``None`` if none is there."""
+        """Returns the candidate at ``point``, or ``None`` if there is none."""
         there = self.alike(point, ())
         return int(np.argmax(there)) if there.any() else None
 
     def without(self, taken: Iterable[Configuration], regions: Iterable[Region]) -> Mask:
-        """Returns the mask of the candidates that are not ``taken`` and in no region."""
+        """Returns the mask of the candidates that are not in ``taken`` and in no region."""
         left = np.ones(len(self.candidates), dtype=np.bool_)
         left[[i for c in taken if (i := self._places.get(c)) is not None]] = False
         for region in regions:
@@ -110,41 +110,41 @@ class CandidateGrid:
         return left
 
     def nearest(self, point: Point, left: Mask) -> int:
-        """Returns the candidate of ``left`` closest to ``point``; the first of equals. A step along an ordered
-        dimension counts by its share of the dimension, any other change as one."""
+        """Returns the candidate in ``left`` closest to ``point``, the first among equals. A step in an ordered
+        dimension counts as its share of the dimension, any other change as 1."""
         indices = np.flatnonzero(left)
         return int(indices[np.argmin(self._distance(indices, point))])
 
     def alike(self, point: Point, but: Collection[str]) -> Mask:
-        """Returns the mask of the candidates that lie at ``point`` along every dimension that ``but`` does not name."""
+        """Returns the mask of the candidates that equal ``point`` in every dimension except those in ``but``."""
         axes = [axis for axis, d in enumerate(self.dimensions) if d.name not in but]
         same: Mask = np.all(self._points[:, axes] == np.array(point, dtype=np.int64)[axes], axis=1)
         return same
 
     def at_place(self, axis: int, place: int) -> Mask:
-        """Returns the mask of the candidates at ``place`` along a dimension."""
+        """Returns the mask of the candidates with index ``place`` in a dimension."""
         there: Mask = self._points[:, axis] == place
         return there
 
     def below(self, name: str, point: Point) -> Mask:
-        """Returns the mask of the candidates below ``point`` along dimension ``name``; none if it does not exist."""
+        """Returns the mask of the candidates below ``point`` in dimension ``name``; all False if it does not exist."""
         axes = [axis for axis, d in enumerate(self.dimensions) if d.name == name]
         less: Mask = np.any(self._points[:, axes] < np.array(point, dtype=np.int64)[axes], axis=1)
         return less
 
     def distance(self, index: int, point: Point) -> float:
-        """Returns the distance of a candidate from ``point``, as ``nearest`` measures it."""
+        """Returns the distance of a candidate from ``point``, defined as in ``nearest``."""
         return float(self._distance(np.array([index]), point)[0])
 
     def restarts(self, last: Configuration | None, framework: str) -> NDArray[np.int64]:
-        """Returns the ``Restart`` each candidate needs after ``last``; the whole process where there is none."""
+        """Returns the ``Restart`` that each candidate needs after ``last``; a new process if ``last`` is ``None``."""
         if framework not in self._read:
             self._read[framework] = Columns(self.candidates, framework, "cuda")
         return restarts(self._read[framework], last, framework)
 
     def suspicion(self, failed: Iterable[Configuration], held: Sequence[Configuration]) -> NDArray[np.int64]:
-        """Counts the failures that each candidate's values, or all settings of its engine, were part of and that no
-        configuration disproves."""
+        """Counts for each candidate the failures that share one of its values, or all its engine settings, and that no
+        configuration in ``held`` disproves."""
         found = np.zeros(len(self.candidates), dtype=np.int64)
         engine = [axis for axis, d in enumerate(self.dimensions) if d.name in OF_ENGINE]
         groups = [[axis] for axis in range(len(self.dimensions))] + [engine] * bool(engine)
@@ -157,19 +157,19 @@ class CandidateGrid:
         return found
 
     def _column(self, name: str, configurations: Iterable[Configuration]) -> list[KnobValue | None]:
-        """Returns the ``coordinate`` of each; ``UNSET`` of a knob that may be left to the framework."""
+        """Returns the ``coordinate`` of each configuration; ``UNSET`` for a knob that may be left to the framework."""
         unset = UNSET if name in self._unset else None
         if name != STEPS:
             return column(name, configurations, unset)
         return [unset if (value := coordinate(name, c)) is None else value for c in configurations]
 
     def _placed(self, configurations: Sequence[Configuration]) -> NDArray[np.int64]:
-        """Returns the place of each coordinate by configuration and dimension; -1 where the dimension lacks it."""
+        """Returns the index of each coordinate by configuration and dimension; -1 if the dimension lacks it."""
         places = [[d.places.get(v, -1) for v in self._column(d.name, configurations)] for d in self.dimensions]  # type: ignore[arg-type]
         return np.array(places, dtype=np.int64).reshape(len(self.dimensions), len(configurations)).T
 
     def _dimension(self, name: str, anchors: Sequence[Configuration]) -> Dimension | None:
-        """Returns ``None`` where fewer than two values occur, or a candidate has none."""
+        """Returns the dimension of a knob; ``None`` if it has fewer than two values, or a candidate has none."""
         found = set(self._column(name, self.candidates))
         values = {v for v in found.union(self._column(name, anchors)) if v is not None}
         if None in found or len(values) < 2:
@@ -206,7 +206,7 @@ class CandidateGrid:
         return frozenset().union(*self.candidates)
 
     def _values(self, name: str) -> tuple[Sequence[KnobValue | None], NDArray[np.intp]]:
-        """Returns a knob's different coordinates, and which of them each candidate has."""
+        """Returns a knob's distinct coordinates, and their index for each candidate."""
         if name not in self._distinct:
             counted = name == STEPS
             found = [coordinate(name, c) for c in self.candidates] if counted else column(name, self.candidates, None)
@@ -215,7 +215,7 @@ class CandidateGrid:
         return self._distinct[name]
 
     def _covered(self, region: Region) -> Mask:
-        """Returns ``dominance.covers`` for every candidate; kept, because a region stays once it is there."""
+        """Returns ``dominance.covers`` for every candidate; caches it, because a region does not change."""
         if region not in self._masks:
             mask = np.ones(len(self.candidates), dtype=np.bool_)
             for name, sign in region.compared(self._set):

@@ -1,7 +1,7 @@
-"""Chooses the next trial: the best forecast and one-knob steps in turns, until neither promises more than noise. Pure.
+"""Chooses the next trial: alternates best forecasts with one-knob steps, until neither promises more than noise. Pure.
 
-The best forecast that fits goes first; after forecasts in a row that did not pay, 1, 2, then 4 steps follow from the
-best measured configuration, in the knobs of the longest phase first. See docs/how-it-works.md.
+The best forecast that fits goes first. After each consecutive forecast without a gain, 1, 2, then 4 steps follow from
+the best measured configuration, first in the knobs of the longest phase. See docs/how-it-works.md.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Worth:
-    """Gain in log tokens/hour that a trial has to promise."""
+    """Least expected gain, in log tokens/hour, that justifies a trial."""
 
     within: float
-    """In the living process."""
+    """For a candidate that the living process can run."""
     restart: float
-    """Where one has to start for it."""
+    """For a candidate that needs a process start."""
 
 
 WORTH = Worth(0.015, 0.04)
-"""Less is within the noise between processes; the time is better spent on the leader's confirmation."""
+"""A smaller gain is within the noise between processes; the leader's confirmation is then a better use of time."""
 LEFT = Worth(0.004, 0.01)
 """The same when there is nothing to confirm."""
 ANY = Worth(0.0, 0.0)
-"""In the end every step is made: where the formulas are wrong and nothing showed it, they say that none is worth it."""
+"""Threshold after all other proposals: every remaining step is tried, because formulas may be wrong unnoticed."""
 STAY = 0.2
-"""What a restart has to promise beyond the best that runs in the living process."""
+"""Gain that a restart must promise beyond the best candidate for the living process."""
 RESTART_COST = 4.0
 """Trials in a living process that cost as much as one that starts a process."""
 ALIKE = 0.01
@@ -56,7 +56,7 @@ MISLED = 0.1
 MANY, LESS_SURE = 5, 0.8
 """Measured trials from which ``LESS_SURE`` is a probability of fitting that is enough, in place of ``SURE``."""
 CAREFUL = (0.95, 0.99)
-"""What is enough after one trial that ran out of memory, and after more."""
+"""Least probability of fitting after one out-of-memory failure, and after more."""
 
 
 @dataclass(frozen=True)
@@ -73,29 +73,29 @@ class Outlook:
     spread: Array
     """Its standard deviation."""
     fits: Array
-    """Probability of fitting into memory; what does not fit gains nothing."""
+    """Probability of fitting into memory; a candidate that does not fit gains nothing."""
     restarts: NDArray[np.int64]
     """``Restart`` each needs."""
 
     @property
     def open_(self) -> Mask:
-        """May be tried, is likely to fit, and nothing like it has failed."""
+        """Mask of the candidates that may be tried, are likely to fit, and share no suspicious value with a failure."""
         found: Mask = self.left & (self.suspects == 0)
         return found
 
     def likely(self, least: float) -> Outlook:
-        """Leaves out the candidates that fit with a probability below ``least``."""
+        """Selects the candidates that fit with a probability of at least ``least``."""
         return replace(self, left=self.left & (self.fits >= least))
 
     @cached_property
     def expected(self) -> Array:
-        """Mean gain, where a candidate that does not fit gains nothing."""
+        """Expected gain; a candidate that does not fit gains nothing."""
         return np.where(self.gain > 0.0, self.fits * self.gain, self.gain)
 
     @cached_property
     def improvement(self) -> Array:
-        """Expected improvement over the best measured (Jones et al., Journal of Global Optimization 13, 1998), with
-        the constraint that it fits (Gardner et al., ICML 2014)."""
+        """Expected improvement over the best measured (Jones et al., Journal of Global Optimization 13, 1998),
+        constrained to fit in memory (Gardner et al., ICML 2014)."""
         return self.fits * improvement(self.gain, self.spread)
 
 
@@ -114,8 +114,8 @@ Choice = tuple[Outlook, int]
 def best_forecast(
     outlooks: Sequence[Outlook], base: Point | None, worth: Worth, *, uncertain: bool = False
 ) -> Choice | None:
-    """Returns the candidate with the best forecast (``uncertain``: expected improvement), if it promises ``worth``; of
-    equals the nearest to ``base``."""
+    """Returns the candidate with the best forecast (``uncertain``: expected improvement) if that justifies a trial by
+    ``worth``; among equals, the nearest to ``base``."""
     score = [o.improvement if uncertain else o.expected for o in outlooks]
     able = [o.open_ for o in outlooks]
     within = [mask & (o.restarts == int(Restart.NONE)) for o, mask in zip(outlooks, able, strict=True)]
@@ -139,8 +139,8 @@ def _top(score: Sequence[Array], masks: Sequence[Mask]) -> float:
 
 
 def refined(choice: Choice, base: Point | None, around: Callable[[Configuration], Outlook]) -> Choice:
-    """Returns the best forecast by single changes from a drawn candidate; of equals the nearest to the base. ``around``
-    tells the neighbours of a candidate."""
+    """Improves a sampled candidate by single changes with the best forecast; among equals, takes the nearest to
+    ``base``. ``around`` returns the neighbours of a candidate."""
     outlook, place = choice
     gain, stays = float(outlook.expected[place]), outlook.restarts[place] == int(Restart.NONE)
     for _ in range(REFINED):
@@ -167,10 +167,10 @@ def best_step(
     *,
     misled: bool = False,
 ) -> Choice | None:
-    """Returns the next step: the most promising, those in the living process and in the longest phase first.
+    """Returns the most promising step; prefers steps in the living process, then in the longest phase.
 
-    ``of_phases`` are shares of the base's cycle, ``worth`` is what a step has to promise. ``misled``: after a forecast
-    far too high, steps in an expert's order in the living process need promise nothing.
+    ``of_phases`` are shares of the base's cycle; ``worth`` is the least gain that a step must promise. ``misled``:
+    after a forecast far too high, steps in the living process in an expert's order need no promised gain.
     """
     ranked: list[tuple[tuple[float, ...], int]] = []
     for step in found:
@@ -185,7 +185,7 @@ def best_step(
 
 
 def is_dear(forecast: Choice, step: Choice) -> bool:
-    """Tells whether a step in the living process promises more for its cost than a forecast that needs a restart."""
+    """Tells whether a step in the living process promises more, for its cost, than a forecast that needs a restart."""
     (outlook, place), (of_step, index) = forecast, step
     if outlook.restarts[place] == int(Restart.NONE) or of_step.restarts[index] != int(Restart.NONE):
         return False
@@ -195,7 +195,7 @@ def is_dear(forecast: Choice, step: Choice) -> bool:
 def steps_owed(track: Sequence[Observation], forecast: str) -> int:
     """Counts the steps due before the next forecast.
 
-    ``track`` is by trial number; ``forecast`` begins the source of trials that a forecast chose.
+    ``track`` is ordered by trial number; ``forecast`` is the prefix of the source of trials that a forecast chose.
     """
     best, failures, owed = -math.inf, 0, 0
     for one in track:
@@ -212,7 +212,7 @@ def steps_owed(track: Sequence[Observation], forecast: str) -> int:
 
 
 def was_misled(track: Sequence[Observation], forecast: str) -> bool:
-    """Tells whether a forecast chose a trial that was far slower than the best so far, or that was stopped early."""
+    """Tells whether a trial chosen by a forecast was far slower than the best so far, or was stopped early."""
     best = -math.inf
     for one in track:
         held = one.standing is OptunaTrialStatus.FEASIBLE
@@ -224,8 +224,8 @@ def was_misled(track: Sequence[Observation], forecast: str) -> bool:
 
 
 def likely_from(measured: int, ran_out: int) -> float:
-    """Returns the probability of fitting from which a candidate is tried, by the numbers of trials with known peaks
-    and of those out of memory."""
+    """Returns the least probability of fitting at which a candidate is tried, by the numbers of trials with known peaks
+    and of out-of-memory failures."""
     if ran_out:
         return CAREFUL[min(ran_out, len(CAREFUL)) - 1]
     return SURE if measured < MANY else LESS_SURE

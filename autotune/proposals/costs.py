@@ -1,4 +1,4 @@
-"""The process in which the next trial may continue, and the restart that each candidate needs. Pure."""
+"""Finds the process that the next trial may continue in, and the restart that each candidate needs. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Restarts = NDArray[np.int64]
 
 
 def restarts(candidates: Columns, last: Configuration | None, framework: str) -> Restarts:
-    """Returns ``restart_between`` of each candidate after ``last``; the whole process where there is none."""
+    """Returns ``restart_between`` ``last`` and each candidate; a whole new process if ``last`` is ``None``."""
     if last is None:
         return candidates.full(int(Restart.PROCESS)).astype(np.int64)
     found, unset = candidates.full(0.0), defaults(framework)
@@ -35,8 +35,8 @@ def living_process(
 ) -> Configuration | None:
     """Returns the configuration of the process that the next trial may use; ``None``: it needs a new one.
 
-    On a CPU none goes on in the process of another (docs/decisions/0023-warm-workers.md). ``here`` are finished trials
-    of the place it will run in; ``None``: all run in one place.
+    On a CPU no trial continues in another's process (docs/decisions/0023-warm-workers.md). ``here`` are the finished
+    trials of the place it will run in; ``None``: there is only one place.
     """
     last = (trials if here is None else here)[-1:]
     if device == "cpu" or not last or not last[0].kind.is_searched or (last[0].state.is_finished and not last[0].fits):

@@ -1,8 +1,8 @@
 """Regions that an out-of-memory failure rules out: every configuration that needs at least as much. Pure.
 
-A failure in one pool and phase is compared along the knobs that act on that pool in that phase, each with its signed
-direction; a knob of unknown direction must be equal. Where a rollout server with GPUs of its own ran out, the knobs of
-the training do not count.
+A failure in one pool and phase is compared in the knobs that act on that pool in that phase, each with its direction
+(sign); a knob of unknown direction must be equal. If a rollout server with its own GPUs ran out, training knobs do not
+count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEPS, ROWS = "steps_per_generation", "micro_batch_size"
 _WEIGHTS = frozenset({StartupPart.IMPORT.value, StartupPart.LOAD.value})
 """Phases in which only memory that is there in any phase has been allocated."""
 _ENGINE = frozenset({StartupPart.SERVER.value, StartupPart.ENGINE.value, StartupPart.CAPTURE.value})
-"""Phases in which the rollout engine is built beside the weights, for the sequences of one generation."""
+"""Phases in which the rollout engine is built for the sequences of one generation, in addition to the weights."""
 SERVED = {"rollout_engine": "vllm", "rollout_mode": "server"}
 _SERVERS = frozenset({StartupPart.SERVER.value, StartupPart.CAPTURE.value})
 _SERVER_LOG = RunPaths(Path()).server_log.name
@@ -36,7 +36,7 @@ _POOL_WORDS = {Pool.DEVICE: "device memory", Pool.HOST: "host memory", Pool.ROLL
 
 @dataclass(frozen=True)
 class Region:
-    """A region of configurations that need at least as much as one that ran out of memory."""
+    """Configurations that need at least as much memory as one that ran out."""
 
     trial: int
     pool: Pool | None
@@ -49,11 +49,11 @@ class Region:
         return hash(self.trial)  # of all its knobs it would take as long as asking a thousand candidates
 
     def compared(self, names: Iterable[str]) -> tuple[tuple[str, int], ...]:
-        """Returns the signs for configurations of knobs ``names``; one outside the catalogue must be equal."""
+        """Returns the signs for a comparison with knobs ``names``; a knob outside the catalogue must be equal."""
         return (*self.signs, *((name, 0) for name in names if name not in KNOBS and name not in self.configuration))
 
     def allows(self, name: str, sign: int, value: KnobValue | None) -> bool:
-        """Tells whether a knob's value, as ``coordinate`` reads it, needs at least as much as the failed one."""
+        """Tells whether a knob's value, as ``coordinate`` returns it, needs at least as much as the failed one."""
         own = coordinate(name, self.configuration)
         level, least = _level(name, value), _level(name, own)
         if sign == 0 or least is None:
@@ -62,8 +62,8 @@ class Region:
 
 
 def coordinate(name: str, configuration: Configuration) -> KnobValue | None:
-    """Returns the value of ``configuration`` along knob ``name``; ``None`` if it is not set. Steps per generation
-    count by the rows that a rank generates at once, so that they and the micro-batch can be moved apart."""
+    """Returns the value of ``configuration`` in knob ``name``; ``None`` if it is not set. Steps per generation become
+    the rows that a rank generates at once, so that they vary independently of the micro-batch."""
     value = configuration.get(name)
     if name != STEPS:
         return value
@@ -78,7 +78,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _level(name: str, value: KnobValue | None) -> float | None:
-    """Returns a number that grows with the knob's value (or its place in ``Knob.order``); ``None`` if it has none."""
+    """Returns a number that grows with the knob's value, or its index in ``Knob.order``; ``None`` if it has neither."""
     if isinstance(value, bool | int | float):
         return float(value)
     order = KNOBS[name].order if name in KNOBS else ()
@@ -114,7 +114,7 @@ def region(trial: Trial, *, one_memory: bool) -> Region | None:
 
 
 def _of_server(configuration: Configuration, outcome: Outcome) -> bool:
-    """Tells whether a rollout server with GPUs of its own ran out of memory."""
+    """Tells whether a rollout server with its own GPUs ran out of memory."""
     if any(configuration.get(name) != value for name, value in SERVED.items()) or outcome.pool in (Pool.HOST, None):
         return False
     in_server = outcome.phase in _SERVERS or Path(outcome.log_path).name == _SERVER_LOG
@@ -122,7 +122,7 @@ def _of_server(configuration: Configuration, outcome: Outcome) -> bool:
 
 
 def _signs(pools: frozenset[str], phase: str | None) -> dict[str, int]:
-    """Returns the signs of the knobs that touch these pools in this phase."""
+    """Returns the signs of the knobs that act on these pools in this phase."""
     found: dict[str, int] = {}
     for knob in KNOBS.values():
         acting = (e for e in knob.memory if str(e.pool) in pools)
@@ -139,7 +139,7 @@ def covers(region: Region, configuration: Configuration) -> bool:
 
 
 def sentence(region: Region, configuration: Configuration) -> str:
-    """Returns why ``region`` rules ``configuration`` out, for people."""
+    """Explains in a sentence why ``region`` rules ``configuration`` out."""
     own = region.configuration
     names = (name for name, sign in region.signs if sign)
     beyond = [(n, v) for n in names if (v := coordinate(n, own)) is not None and v != coordinate(n, configuration)]
@@ -151,10 +151,10 @@ def sentence(region: Region, configuration: Configuration) -> str:
 
 
 def regions(trials: Iterable[Trial], *, one_memory: bool) -> tuple[Region, ...]:
-    """Returns the regions ruled out by ``trials``, by trial number.
+    """Returns the regions that ``trials`` rule out, by trial number.
 
-    Only failures of a fresh worker count: a warm one may have failed for what ran before. A later retry that passed
-    inside a region drops it. ``one_memory``: device and host memory are the same (a CPU run).
+    Only failures of a new worker count: a warm one may have failed because of earlier trials. A later successful retry
+    inside a region removes it. ``one_memory``: device and host memory are the same (a CPU run).
     """
     ordered = sorted(trials, key=lambda t: t.number)
     passed = [t for t in ordered if retries.is_retry(t) and t.feasible]

@@ -1,7 +1,7 @@
 """Input and result of a forecast, and the protocols of the memory model and the phase-time model.
 
-A forecast is fitted on the trials of one study and asked about thousands of candidates at once, so configurations go
-in as a sequence and answers come out as arrays in the same order. Nothing here keeps state between calls.
+A forecast is fitted to the trials of one study and evaluated for thousands of candidates at once, so it takes a
+sequence of configurations and returns arrays in the same order. Nothing here keeps state between calls.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Task:
         )
 
     def log_divisors(self, configurations: Sequence[Configuration]) -> Column:
-        """Logarithms of what tokens/hour are divided by in the objective (``Trial.divisor``)."""
+        """Logarithms of the divisors of tokens/hour in the objective (``Trial.divisor``)."""
         if not self.per_gpu:
             return np.zeros(len(configurations))
         return np.log([float(max(1, held_gpus(c, self.resources))) for c in configurations])
@@ -68,16 +68,16 @@ class Task:
 
 @dataclass(frozen=True)
 class EarlierTrials:
-    """Trials of another study that a search begins with."""
+    """Trials of another study that a search starts from."""
 
     task: Task
-    """That study's."""
+    """Task of that study."""
     trials: tuple[Trial, ...]
     """Finished ones."""
     distance: float
     """Doublings its figures are carried (``insights.related``)."""
     probe: Mapping[str, Any] = field(default_factory=dict)
-    """Of its device, as ``PriorData.probe``."""
+    """Probe of its device, as ``PriorData.probe``."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class PriorData:
     """Prior knowledge of a study's models: the probed device and earlier studies."""
 
     probe: Mapping[str, Any] = field(default_factory=dict)
-    """What the device was measured to do (``Result.data`` of ``probe_speed``); empty: not measured."""
+    """Measured speeds of the device (``Result.data`` of ``probe_speed``); empty: not measured."""
     earlier: tuple[EarlierTrials, ...] = ()
     """Nearest first."""
 
@@ -103,10 +103,10 @@ class PeakForecast:
 
 
 class PeakModel(Protocol):
-    """Memory of configurations nobody ran yet."""
+    """Predicts the memory of untried configurations."""
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> PeakModel:
-        """Returns a model that knows ``trials`` (measured peaks; OOMs as bounds); with none it is the prior."""
+        """Returns a model fitted to ``trials`` (measured peaks; OOMs as bounds); without trials it is the prior."""
         ...
 
     def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast: ...
@@ -125,10 +125,10 @@ class TimeForecast:
 
 
 class TimeModel(Protocol):
-    """Cycle times of configurations nobody ran yet."""
+    """Predicts the cycle times of untried configurations."""
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> TimeModel:
-        """Returns a model that knows ``trials``; with none it is the prior."""
+        """Returns a model fitted to ``trials``; without trials it is the prior."""
         ...
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast: ...

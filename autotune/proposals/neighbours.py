@@ -1,4 +1,4 @@
-"""Candidates beside a configuration, where a space is too large to list and candidates are drawn by chance. Pure."""
+"""Candidates near a configuration, for a space that is too large to list and therefore sampled. Pure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Near = Callable[..., tuple[Configuration, ...]]
 
 
 def neighbourhoods(space: SearchSpace, baseline: Configuration, resources: Resources) -> Near:
-    """Tells the legal configurations that differ from one in one knob, in an order that depends on the arguments alone.
+    """Returns a function that lists the legal configurations one knob away from another, in a deterministic order.
 
-    With a knob goes what follows from it: the settings only it brings into play, or else other rows, where it takes
-    their memory, and the steps per generation, which are counted in micro-batches.
+    A knob changes together with its dependents: the settings that only it enables, or else the rows that share its
+    memory and the steps per generation, which are counted in micro-batches.
     """
 
     def along(name: str, base: Configuration, same_learning: bool) -> Sequence[Configuration]:

@@ -33,8 +33,8 @@ def write_storage(study: Study, trials: Sequence[Trial], path: Path) -> int:
     """Writes the finished trials of the search to the SQLite file ``path``; returns their number.
 
     The objective is tokens/hour. A trial that ran but did not pass violates a constraint, one stopped early is PRUNED,
-    one that failed is FAIL; user attributes say why. Raises ``UsageError`` where the file exists or its folder does
-    not, ``MachineError`` where it could not be written.
+    a failed one is FAIL; user attributes state the reason. Raises ``UsageError`` if the file exists or its folder does
+    not, and ``MachineError`` if it cannot be written.
     """
     if path.exists():
         raise UsageError(f"--optuna {path} is there already; name another file")
@@ -70,14 +70,14 @@ def _fill(path: Path, study: Study, searched: Sequence[Trial], shapes: Mapping[s
 
 
 def _of_disk(error: BaseException | None) -> OSError | sqlite3.Error | None:
-    """Returns the error of a disk or of SQLite behind an error of Optuna's or its driver's; ``None`` without one."""
+    """Returns the disk or SQLite error that caused an error of Optuna or its driver; ``None`` without one."""
     while error is not None and not isinstance(error, OSError | sqlite3.Error):
         error = error.__cause__
     return error
 
 
 def distributions(searched: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> dict[str, BaseDistribution]:
-    """Returns one distribution for each searched knob: the values of the space, and those that were run."""
+    """Returns one distribution for each searched knob, over the values of the space and of the trials."""
     found: dict[str, BaseDistribution] = {}
     for name, values in searched.items():
         run = (t.configuration[name] for t in trials if name in t.configuration)
@@ -88,7 +88,7 @@ def distributions(searched: Mapping[str, Sequence[Any]], trials: Sequence[Trial]
 
 
 def frozen(trial: Trial, shapes: Mapping[str, BaseDistribution]) -> FrozenTrial:
-    """Returns a trial as Optuna shows it; a knob its configuration does not set is left out."""
+    """Converts a trial to Optuna's form; omits knobs that its configuration does not set."""
     configuration = trial.configuration
     params = {name: configuration[name] for name in shapes if name in configuration}
     state = _STATES[trial.state]
@@ -111,7 +111,7 @@ def frozen(trial: Trial, shapes: Mapping[str, BaseDistribution]) -> FrozenTrial:
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
-    """Returns a trial's user attributes: phases, memory and bound, why it failed, and who proposed it."""
+    """Returns a trial's user attributes: phases, memory and bound, failure reason, and proposer."""
     known = evidence([trial])
     found = user_attributes(known[0]) if known else {}
     found |= {NUMBER: trial.number, "kind": trial.kind.value, "proposed_by": trial.source}
@@ -122,5 +122,5 @@ def _attributes(trial: Trial) -> dict[str, Any]:
 
 
 def _moment(seconds: float | None) -> datetime | None:
-    """Converts seconds to Optuna's times, which are local and name no zone."""
+    """Converts UTC seconds to Optuna's times, which are local and have no time zone."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).astimezone().replace(tzinfo=None)

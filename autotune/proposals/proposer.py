@@ -1,8 +1,8 @@
-"""Decides the next trial: an Optuna study proposes, whatever the sampler.
+"""Decides the next trial: an Optuna study proposes it, with any sampler.
 
-For each proposal a study is rebuilt from the trials so far (``translation``) and asked. Nothing illegal, repeated or
-known not to fit is proposed. Two tracks share the proposals: the headline, and what needs other numerics or learning,
-which waits until the headline is confirmed.
+For each proposal, a study is rebuilt from the trials so far (``translation``). The proposer never proposes an illegal
+or repeated configuration, or one known not to fit. Two tracks share the proposals: the headline, and the permitted
+track with other numerics or learning, which waits until the headline is confirmed.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ PERMITTED = "permitted"
 """The other candidates, with other numerics or learning where the space allows it; ranked apart."""
 
 PERMITTED_EVERY = 3
-"""One proposal in so many goes to the permitted track, once it is open."""
+"""One proposal out of this many goes to the permitted track, once that is open."""
 PERMITTED_AFTER_S = 7200.0
 """Seconds of a study after which the permitted track is open although the headline is not confirmed."""
 
 
 @dataclass(frozen=True)
 class Track:
-    """A set of candidates proposals come from."""
+    """A set of candidates for proposals."""
 
     name: str
     grid: CandidateGrid
@@ -64,10 +64,10 @@ class TwoTrackProposer:
     """``ports.Proposer``. See docs/decisions/0003-two-tracks.md.
 
     ``headline`` are the legal candidates with the baseline's numerics and learning, ``permitted`` all, both in a fixed
-    order; ``searched`` the knobs the space varies. ``complete_baseline`` is the baseline as candidates are written;
-    ``unset`` are knobs that may be left to the framework. Where candidates were drawn, ``nearby`` tells a
-    configuration's neighbours and ``alongside`` those its process can run without a restart. ``one_memory``: device
-    and host memory are the same (a CPU run).
+    order; ``searched`` are the knobs that the space varies. ``complete_baseline`` is the baseline with all knobs of a
+    candidate; ``unset`` are knobs that may be left to the framework. If candidates were sampled, ``nearby`` returns a
+    configuration's neighbours and ``alongside`` those its process can run without a restart. ``one_memory``: device and
+    host memory are the same (a CPU run).
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class TwoTrackProposer:
         self._same = lru_cache(maxsize=None)(lambda c: same_learning(c, complete_baseline, framework))
 
     def seeded(self, seed: int) -> TwoTrackProposer:
-        """Returns a copy with another seed, which shares the tables of candidates."""
+        """Returns a copy with another seed; it shares the tables of candidates."""
         other = copy.copy(self)
         other._seed, other._read = seed, {}
         return other
@@ -121,13 +121,13 @@ class TwoTrackProposer:
         return self._proposed(history, number, here=here)
 
     def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
-        """Proposes among the configurations that the newest trial's process can run without a restart."""
+        """Proposes a configuration that the newest trial's process can run without a restart."""
         return self._proposed(history, number, within=True)
 
     def _proposed(
         self, history: Sequence[Trial], number: int, here: Sequence[Trial] | None = None, *, within: bool = False
     ) -> tuple[Configuration, str] | None:
-        """Proposes; ``here`` as of ``propose_at``, ``within``: no process may start."""
+        """Proposes a configuration; ``here`` is that of ``propose_at``, ``within`` forbids a process start."""
         trials = self._as_candidates(history)
         known = evidence(trials, self._read)
         same = [e for e in known if self._learns_the_same(e.configuration)]
@@ -172,7 +172,7 @@ class TwoTrackProposer:
         leader: Configuration | None,
         field: Callable[[CandidateGrid], Field],
     ) -> Sequence[Track]:
-        """Returns the tracks in the order in which they are asked; permitted ones wait until the headline is done."""
+        """Returns the tracks in order of preference; the permitted track waits until the headline is done."""
         confirmed = any(self._learns_the_same(c) for c in _confirmed(trials) - {self._baseline})
         opened = confirmed or leader is None or _lasted_s(trials) >= PERMITTED_AFTER_S
         if not opened and field(self._headline.grid).left.any():
@@ -181,7 +181,7 @@ class TwoTrackProposer:
         return both[::-1] if opened and number % PERMITTED_EVERY == 0 else both
 
     def _waits(self, history: Sequence[Trial]) -> bool:
-        """Tells whether the leader is to be confirmed, and has not been."""
+        """Tells whether the leader still needs its confirmation."""
         baseline = next(iter(self._as_candidate))
         history = [t for t in history if t.tokens_per_hour or not t.feasible]
         leaders = evidence_of.leaders(history, baseline, self._framework)
@@ -195,14 +195,14 @@ class TwoTrackProposer:
         process: Configuration | None,
         base: Configuration,
     ) -> Iterable[Field]:
-        """Yields candidates of the living process, then neighbours of the base, where the space was drawn from."""
+        """Yields candidates that the living process can run, then neighbours of the base, if the space was sampled."""
         if self._alongside is not None and process is not None and track is self._headline:
             yield field(self._beside(track.name, self._alongside(process)))
         if self._nearby is not None:
             yield self._around(track, field, base)
 
     def _around(self, track: Track, field: Callable[[CandidateGrid], Field], configuration: Configuration) -> Field:
-        """Returns the neighbours of a configuration that belong to the track."""
+        """Returns the neighbours of a configuration that belong to ``track``."""
         assert self._nearby is not None  # noqa: S101
         found = self._nearby(configuration, same_learning=track is self._headline)
         return field(self._beside(track.name, found))
@@ -212,7 +212,7 @@ class TwoTrackProposer:
         return own.grid.beside(c for c in candidates if track == HEADLINE or not self._learns_the_same(c))
 
     def _learns_the_same(self, configuration: Configuration) -> bool:
-        """Tells whether ``configuration`` learns as the baseline: drawn for the headline, or by the catalogue."""
+        """Tells whether ``configuration`` has the baseline's learning, by the headline or by the catalogue."""
         if configuration in self._same_learning:
             return True
         return self._nearby is not None and self._same(configuration)
@@ -230,8 +230,8 @@ class TwoTrackProposer:
         return sum(len(t.grid) - int(t.grid.without((), regions).sum()) for t in tracks)
 
     def _as_candidates(self, history: Sequence[Trial]) -> list[Trial]:
-        """Returns the history as samplers read it: retries replace the trials they correct, the baseline is spelt as
-        candidates are."""
+        """Returns the history as samplers read it: with retries instead of the trials they correct, and the baseline
+        with all knobs of a candidate."""
         names, found = self._as_candidate, retries.corrected(history)
         return [t.with_(configuration=names[t.configuration]) if t.configuration in names else t for t in found]
 
@@ -244,7 +244,7 @@ def _never() -> bool:
 
 
 def _leader(trials: Sequence[Trial], same: Sequence[Observation]) -> Configuration | None:
-    """Returns the fastest configuration that held, in its confirmation too."""
+    """Returns the fastest feasible configuration that did not fail in its confirmation."""
     lost = {t.configuration for t in trials if t.kind is TrialKind.CONFIRM and t.state is TrialState.FAIL}
     held = (e for e in same if e.standing is OptunaTrialStatus.FEASIBLE and e.configuration not in lost)
     best = max(held, key=lambda e: (e.value, -e.number), default=None)
@@ -256,14 +256,14 @@ def _confirmed(trials: Sequence[Trial]) -> set[Configuration]:
 
 
 def _lasted_s(trials: Sequence[Trial]) -> float:
-    """Returns the seconds from the first trial's start to the last end."""
+    """Returns the seconds from the first trial's start to the last trial's end."""
     starts = [t.started_at for t in trials if t.started_at is not None]
     ends = [t.finished_at for t in trials if t.finished_at is not None]
     return max(ends) - min(starts) if starts and ends else 0.0
 
 
 def draw(seed: int, number: int) -> int:
-    """Returns 32 bits that depend on the study's seed and the trial's number alone."""
+    """Returns 32 bits that depend only on the study's seed and the trial's number."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big")
 
 
@@ -276,8 +276,8 @@ def make_proposer(
     task: Task | None = None,
     prior_data: PriorData | None = None,
 ) -> Proposer:
-    """Returns the proposer of a study; samplers that forecast know ``task``, and ``prior_data`` before the first
-    trial. Raises ``UsageError`` where no sampler has that name."""
+    """Returns the proposer of a study. Samplers with models read ``task``, and ``prior_data`` before the first trial.
+    Raises ``UsageError`` if no sampler has that name."""
     headline = space.candidates(baseline, resources, same_learning=True, limit=LISTED)
     permitted = space.candidates(baseline, resources, same_learning=False, limit=LISTED)
     whole = space.complete(baseline, resources)

@@ -1,4 +1,4 @@
-"""Reads the knobs of configurations as columns of numbers, which models compute with; each different value once."""
+"""Reads the knobs of configurations as columns of numbers for models; converts each distinct value once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Values = NDArray[np.float64]
 
 
 class Columns:
-    """Configurations as columns of numbers; a knob that one does not set has the framework's default."""
+    """Configurations as columns of numbers; an unset knob has the framework's default."""
 
     def __init__(self, configurations: tuple[Configuration, ...], framework: str, device: str) -> None:
         self._all = configurations
@@ -29,22 +29,22 @@ class Columns:
         return np.full(len(self._all), float(value))
 
     def each(self, name: str, number: Callable[[KnobValue | None], float]) -> Values:
-        """Returns ``number`` of a knob's values; its argument is ``None`` if the knob is unset and has no default."""
+        """Applies ``number`` to a knob's values; its argument is ``None`` for an unset knob without a default."""
         return self._numbers(name, number, self._unset.get(name))
 
     def number(self, name: str, otherwise: float | Values | None = None) -> Values:
-        """Returns a knob's numbers (False 0, True 1); not set: the framework's default, else ``otherwise``, else 0."""
+        """Returns a knob's numbers (False 0, True 1); if unset the framework's default, else ``otherwise``, else 0."""
         unset = self._unset.get(name)
         fallback = otherwise if not isinstance(unset, int | float) else float(unset)
         found = self._numbers(name, lambda v: float(v) if isinstance(v, int | float) else np.nan, None)
         return np.where(np.isfinite(found), found, 0.0 if fallback is None else fallback)
 
     def given(self, name: str) -> Values:
-        """Returns 1 where the knob is a number in the configuration itself."""
+        """Returns 1 where the configuration itself sets the knob to a number."""
         return self._numbers(name, lambda v: isinstance(v, int | float), None)
 
     def level(self, name: str, table: Mapping[str, float], otherwise: float) -> Values:
-        """Returns a choice's number in ``table``; ``otherwise`` for a value that is not in it."""
+        """Returns a choice's number in ``table``; ``otherwise`` for a value outside it."""
         unset = self._unset.get(name, KNOBS[name].inactive)
         return self._numbers(name, lambda v: table.get(str(v), otherwise), unset)
 
@@ -53,7 +53,7 @@ class Columns:
         return self.level(name, {str(value): 1.0 for value in values}, 0.0)
 
     def different(self, names: Sequence[str]) -> tuple[list[dict[str, KnobValue]], NDArray[np.intp]]:
-        """Returns distinct settings of some knobs (one for no knob), and the index of each configuration's setting."""
+        """Returns the distinct settings of ``names`` (one if empty), and each configuration's index among them."""
         given = [name for name in names if name in self.names]
         if not given:
             return [{}], np.zeros(len(self._all), dtype=np.intp)
@@ -71,7 +71,7 @@ class Columns:
         return np.array(numbers, dtype=np.float64).take(index)
 
     def _index(self, name: str) -> tuple[list[KnobValue | None], NDArray[np.intp]]:
-        """Returns a knob's different values, and which of them each configuration has."""
+        """Returns a knob's distinct values, and each configuration's index among them."""
         if name not in self._read:
             said = column(name, self._all, None)
             places = {value: place for place, value in enumerate(dict.fromkeys(said))}
@@ -81,5 +81,5 @@ class Columns:
 
 @lru_cache(maxsize=1)
 def columns_of(configurations: tuple[Configuration, ...], framework: str, device: str) -> Columns:
-    """Returns the columns; the last are kept: times and memory read the same configurations one after the other."""
+    """Returns the columns; caches the last ones, because times and memory read the same configurations in turn."""
     return Columns(configurations, framework, device)

@@ -1,5 +1,5 @@
-"""Steps: configurations that differ from the best one in a single knob, and which of them were made. Pure. The base of
-the next step is the configuration that last improved on the one before it."""
+"""Steps: configurations that differ from the best one in a single knob, and the steps already taken. Pure. The base of
+the next step is the latest configuration that improved on its predecessor."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Knob
 
 PAYS = 0.03
-"""In log tokens/hour: a step that gained no more may be noise, and the base stays."""
+"""Least gain, in log tokens/hour; a smaller gain may be noise, and the base stays."""
 NO_STAKE = 0.02
 """A knob that acts on no more than this share of a cycle cannot pay."""
 ROWS = "micro_batch_size"
-"""What makes room: a step that does not fit is made with fewer rows."""
+"""Knob that makes room: a step that does not fit is tried with fewer rows."""
 ENGINE, VLLM = "rollout_engine", "vllm"
 TRAINERS = frozenset({ROWS, "attn_implementation"})
-"""With vLLM these act on the trainer alone: the engine generates with rows and kernels of its own."""
+"""Knobs that only affect the trainer with vLLM: the engine generates with its own rows and kernels."""
 EXPERT = (ENGINE, "gradient_checkpointing", ROWS, "logprob_rows", "attn_implementation")
 """Order in which an expert would go through the knobs; the others follow, those that need a restart last."""
 
@@ -29,11 +29,11 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class Progress:
-    """The base of the next step, and the places that steps have been to."""
+    """The base of the next step, and the places that earlier steps have tried."""
 
     base: Point
     place: int
-    """Of the base, among what was seen."""
+    """Index of the base among the trials in ``seen``."""
     tried: frozenset[Place]
 
 
@@ -43,11 +43,11 @@ class Step:
 
     knob: str
     index: int
-    """Of the candidate, in its grid."""
+    """Index of the candidate in its grid."""
 
 
 def progress(dimensions: Sequence[Dimension], seen: Sequence[tuple[Point, float | None]]) -> Progress | None:
-    """Reads the progress of trials, in their order; ``None`` before anything held. ``seen``: point and log
+    """Reads the progress of trials, in their order; ``None`` before one was feasible. ``seen``: point and log
     tokens/hour, ``None`` if it failed or was stopped early."""
     base: Point | None = None
     at, best = 0, 0.0
@@ -67,12 +67,12 @@ def progress(dimensions: Sequence[Dimension], seen: Sequence[tuple[Point, float 
 
 
 def _leading(changed: Collection[str]) -> list[str]:
-    """Returns the knobs that did not merely follow another: an engine's own settings follow the engine."""
+    """Returns the changed knobs, except knobs that merely follow another, as an engine's settings follow the engine."""
     return [n for n in changed if n not in KNOBS or not set(KNOBS[n].needs) & set(changed)]
 
 
 def steps(grid: CandidateGrid, open_: Mask, here: Progress) -> list[Step]:
-    """Lists steps both ways from the base, or to any other value of a choice, among the candidates of ``open_``."""
+    """Lists steps in both directions from the base, or to any other value of a choice, within ``open_``."""
     found = []
     for axis, dimension in enumerate(grid.dimensions):
         for way in _ways(dimension, here.base[axis]):
@@ -95,8 +95,8 @@ def _ways(dimension: Dimension, own: int) -> list[Sequence[int]]:
 
 
 def _there(grid: CandidateGrid, open_: Mask, base: Point, axis: int, place: int) -> tuple[bool, int | None]:
-    """Tells whether a candidate has that place and else agrees with ``base``, and the nearest that is open: with other
-    values of knobs that depend on this one, or else fewer rows."""
+    """Tells whether a candidate has that place and otherwise equals ``base``, and the nearest one in ``open_``: with
+    other values of knobs that depend on this one, or else with fewer rows."""
     name = grid.dimensions[axis].name
     free = {d.name for d in grid.dimensions if d.name in KNOBS and name in KNOBS[d.name].needs} | {name}
     point = (*base[:axis], place, *base[axis + 1 :])
@@ -109,8 +109,8 @@ def _there(grid: CandidateGrid, open_: Mask, base: Point, axis: int, place: int)
 
 
 def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue | None = None) -> tuple[bool, float]:
-    """Tells whether ``knob`` acts on the longest phase, and the share of a cycle in the phases it acts on; all of it
-    for a knob not in the catalogue, or without ``of_phases``, the share of a cycle by phase."""
+    """Tells whether ``knob`` acts on the longest phase, and the share of a cycle in the phases it acts on: 1 for a knob
+    outside the catalogue, or without ``of_phases``, the share of a cycle by phase."""
     if knob is None or not knob.phases or not of_phases:
         return True, 1.0
     acts = knob.phases - {Phase.GENERATE} if engine == VLLM and knob.name in TRAINERS else knob.phases
@@ -119,5 +119,5 @@ def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue |
 
 
 def expert_rank(name: str) -> int:
-    """Returns the place of a knob in an expert's order."""
+    """Returns the position of a knob in an expert's tuning order."""
     return EXPERT.index(name) if name in EXPERT else len(EXPERT)

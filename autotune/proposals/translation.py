@@ -1,7 +1,7 @@
-"""Converts our trials into the Optuna study a proposal is asked of.
+"""Converts our trials to an Optuna study that proposes the next one.
 
-A failure becomes an infeasible COMPLETE trial, because Optuna's samplers ignore FAIL. Parameters are places along the
-values of a knob; the study's user attribute ``values`` names the values.
+A failure becomes an infeasible COMPLETE trial, because Optuna's samplers ignore FAIL. Parameters are indices into the
+values of a knob; the study's user attribute ``values`` lists the values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NUMBER, PHASES, OOM, BOUND = "number", "phases", "oom", "bound"
 """User attributes of a trial, for samplers to read (docs/sampler.md)."""
 
 KEPT_FASTEST, KEPT_NEWEST = 128, 128
-"""Of a longer history the study holds the fastest and the newest trials, which bounds what rebuilding it costs."""
+"""The study keeps only the fastest and the newest trials of a longer history, which limits the cost of a rebuild."""
 
 
 class OptunaTrialStatus(Enum):
@@ -38,7 +38,7 @@ class OptunaTrialStatus(Enum):
 
     FEASIBLE = "feasible"
     CENSORED = "censored"
-    """It fits, but was ended when it could not win: its value is at most what stands there."""
+    """The trial fits, but was stopped because it could not win: its value is an upper bound."""
     INFEASIBLE = "infeasible"
     PENDING = "pending"
 
@@ -57,7 +57,7 @@ class Observation:
 
 
 def is_taken(trial: Trial) -> bool:
-    """Tells whether the trial's configuration has had its turn: not where the trial never got a verdict."""
+    """Tells whether the trial's configuration needs no further trial: false if the trial ended without a verdict."""
     return not trial.inconclusive
 
 
@@ -104,7 +104,7 @@ def distributions(grid: CandidateGrid) -> dict[str, BaseDistribution]:
 
 
 class _Shared(FrozenTrial):
-    """A trial nobody changes: Optuna copies each trial it is given, and this copy shares what it holds."""
+    """An immutable trial: Optuna copies each trial that it receives, and this one's copies share its content."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Shared:
         return copy.copy(self)
@@ -113,7 +113,7 @@ class _Shared(FrozenTrial):
 def selected(
     history: Sequence[Observation], fastest: int = KEPT_FASTEST, newest: int = KEPT_NEWEST
 ) -> Sequence[Observation]:
-    """Returns the fastest, the newest and the pending trials of a long history, in its order: by trial number."""
+    """Returns the fastest, the newest and the pending trials of a long history, by trial number."""
     decided = [n for n, one in enumerate(history) if one.standing is not OptunaTrialStatus.PENDING]
     if len(decided) <= fastest + newest:
         return history
@@ -129,11 +129,11 @@ Frozen = dict[Hashable, FrozenTrial]
 def frozen_trials(
     grid: CandidateGrid, evidence: Sequence[Observation], kept: Frozen | None = None
 ) -> list[FrozenTrial]:
-    """Converts ``evidence`` to Optuna trials with tokens/hour as value, without those that have no point on the grid.
+    """Converts ``evidence`` to Optuna trials with tokens/hour as value; omits trials without a point on the grid.
 
-    An infeasible trial carries the worst feasible value. A censored one, which no sampler of Optuna's knows, is told
-    as feasible, with the lesser of its bound and the median measured in full: the bound alone is optimistic, and the
-    estimator would count it among the good.
+    An infeasible trial gets the worst feasible value. Optuna's samplers cannot handle a censored one, so it becomes
+    feasible, with the smaller of its bound and the median measured in full: the bound alone is optimistic, and the
+    estimator would rank it among the good.
     """
     measured = [e.value for e in evidence if e.standing is OptunaTrialStatus.FEASIBLE]
     worst, middle = min(measured, default=0.0), statistics.median(measured) if measured else math.inf
@@ -153,7 +153,7 @@ def frozen_trials(
 
 
 def _value(evidence: Observation, worst: float, middle: float) -> float:
-    """Returns tokens/hour; ``worst`` and ``middle`` are logarithms, of the worst and of the median measured."""
+    """Returns tokens/hour; ``worst`` and ``middle`` are the logarithms of the worst and of the median measured."""
     if evidence.standing is OptunaTrialStatus.FEASIBLE:
         return math.exp(evidence.value)
     return math.exp(min(evidence.value, middle) if evidence.standing is OptunaTrialStatus.CENSORED else worst)
@@ -193,7 +193,7 @@ def user_attributes(evidence: Observation) -> dict[str, Any]:
 
 
 def _phases(trial: Trial) -> Mapping[str, float]:
-    """Returns mean seconds by phase; none where it was stopped before its first look: first cycles may be slow by
+    """Returns mean seconds by phase; empty for a trial stopped before its first look, whose first cycles may be slow by
     chance."""
     cycles = trial.speed_cycles()
     if not cycles or (trial.state is TrialState.PRUNED and len(cycles) < early_stopping.LOOKS[0]):
@@ -207,7 +207,7 @@ def rebuilt_study(
     sampler: optuna.samplers.BaseSampler,
     kept: Frozen | None = None,
 ) -> optuna.Study:
-    """Returns a study in memory that knows ``evidence``, to be asked for one proposal and thrown away."""
+    """Returns a study in memory with ``evidence``, for a single proposal."""
     with quiet():
         study = optuna.create_study(direction="maximize", sampler=sampler)
     study.set_user_attr("values", {d.name: d.values for d in grid.dimensions})
@@ -216,8 +216,8 @@ def rebuilt_study(
 
 
 def asked(study: optuna.Study, grid: CandidateGrid, left: Mask, times: int) -> int:
-    """Asks the study up to ``times`` times for a candidate that is ``left``; returns its index, else that of the
-    candidate nearest to the first draw. Other draws are reported as FAIL, which Optuna's samplers ignore."""
+    """Asks the study up to ``times`` times for a candidate in ``left``; returns its index, else that of the candidate
+    nearest to the first draw. Reports other draws as FAIL, which Optuna's samplers ignore."""
     shapes = distributions(grid)
     draws: list[Point] = []
     for _ in range(times):

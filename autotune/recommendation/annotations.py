@@ -1,4 +1,4 @@
-"""Notes and tags of people on a study and its trials: events of the study, of which the newest of each trial counts."""
+"""Notes and tags of people on a study and its trials: events of the study; the newest of each trial counts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def annotate(store: Store, study_id: int, trial: int | None, note: str, tags: It
 
 
 def annotations_json(study: str, annotations: Annotations) -> Document:
-    """Converts annotations to JSON, that of the study first; empty ones are left out."""
+    """Converts annotations to JSON, that of the study first; omits empty ones."""
     ordered = sorted(annotations.items(), key=lambda item: -1 if item[0] is None else item[0])
     items = [
         {"trial": trial, "note": plain(each.note), "tags": plain(each.tags)}

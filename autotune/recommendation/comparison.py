@@ -132,7 +132,7 @@ def differences(a: StudyReading, b: StudyReading) -> tuple[str, ...]:
 
 
 def verdict(comparison: Comparison) -> str:
-    """States the ratio and how sure it is in one sentence."""
+    """States the ratio and its certainty in one sentence."""
     a, b, found = comparison.a, comparison.b, comparison.ratio
     names = f"{clean(b.label)} over {clean(a.label)}"
     if found is None and not comparison.changes and not comparison.differs:
@@ -220,7 +220,7 @@ def _interval(trials: Sequence[Trial], measured: Sequence[Trial]) -> Estimate | 
 
 
 def _mean(found: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    """Returns the mean by name; a mapping without a name counts as 0 for it."""
+    """Returns the mean by name; a missing name counts as 0."""
     names = dict.fromkeys(name for each in found for name in each)
     return {name: sum(each.get(name, 0.0) for each in found) / len(found) for name in names}
 
@@ -234,7 +234,7 @@ def keep(reading: StudyReading, values: Mapping[str, KnobValue | None]) -> Recom
 
 
 def loss_words(reading: StudyReading, row: RecommendationRow) -> str:
-    """Formats the loss of a configuration against the answer: ``-19.6 % (95 % interval ...), #10``."""
+    """Formats the loss of a configuration compared with the recommended one: ``-19.6 % (95 % interval ...), #10``."""
     if reading.first_row is None or row.configuration == reading.first_row.configuration:
         return "nothing: the answer has it"
     lost = evidence.gain(reading.trials, row.configuration, reading.first_row.configuration)

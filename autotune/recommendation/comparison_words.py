@@ -1,4 +1,4 @@
-"""Figures of compared trials or studies in words, the same for every reader."""
+"""Describes figures of compared trials or studies, the same for every reader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Value = Callable[[ComparedSide], float | None]
 
 @dataclass(frozen=True)
 class FigureLine:
-    """A figure of each side; of two, with the second over the first."""
+    """A figure of each side and, for two sides, the ratio of the second to the first."""
 
     name: str
     """Indented by two spaces if it is a part of the line above."""
@@ -75,7 +75,7 @@ def _part(field: str, name: str) -> Value:
 
 
 def _names(sides: Sequence[ComparedSide], field: str, usual: type[Phase | StartupPart]) -> list[str]:
-    """Returns the parts of a mapping of seconds: those of ``usual`` in its order, then others by name."""
+    """Returns the names in mappings of seconds: ``usual`` ones in their order, then others alphabetically."""
     parts: list[Mapping[str, float]] = [getattr(side, field) for side in sides]
     names, order = {name for part in parts for name in part}, [part.value for part in usual]
     return [*(n for n in order if n in names), *sorted(names - set(order))]

@@ -1,4 +1,4 @@
-"""Builds the status and the answer of a study as JSON, and reads the files of a trial."""
+"""Builds the status and the recommendation of a study as JSON, and reads the files of a trial."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TrialReading:
 
 
 def answer_document(found: StudyReading) -> Document:
-    """Converts the answer and its source to JSON; ``recommendation`` is ``null`` until a trial has succeeded."""
+    """Converts the recommendation and its source to JSON; ``recommendation`` is ``null`` until a trial succeeds."""
     document = None if found.recommendation is None else recommendation_json(found.recommendation)
     return {"study": plain(found.study.spec.name), "source": found.source.value, "recommendation": document}
 
@@ -64,7 +64,7 @@ def attempt_paths(home: HomePaths, study: Study, trial: Trial, attempt: int | No
 
 
 def paths_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None, what: str = "log") -> RunPaths:
-    """Returns the paths of an attempt's files, by default the last one's. Raises ``NotFoundError`` where the trial was
+    """Returns the paths of an attempt's files, by default the last one's. Raises ``NotFoundError`` if the trial was
     not started (so it has no ``what``) or has no such attempt."""
     if trial.attempt == 0:
         raise NotFoundError(f"trial {trial.number} has not been started, so it has no {what}")
@@ -110,7 +110,7 @@ def log_tail(path: Path, count: int, opened: Callable[[Path], int] = plain_file)
 
 def sign_of_life(paths: RunPaths) -> Life | None:
     """Reads the phase that a trial's process last recorded; ``None`` if there is none. The trial runs the user's code,
-    so a pipe, a link or a large file in that place is ignored."""
+    so a pipe, link or large file instead of the record is ignored."""
     try:
         seen = paths.phase.lstat()
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > LARGEST_MARK:

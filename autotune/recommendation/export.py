@@ -1,4 +1,4 @@
-"""Chooses and writes the export of a study; everything but the writing is pure."""
+"""Chooses and writes the export of a study; only the writing has side effects."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Exported:
 
 
 def chosen(reading: StudyReading, choice: ExportChoice) -> RecommendationRow:
-    """Returns the selected configuration with its evidence. Raises ``UsageError`` where there is none, or it is not
-    known to be feasible."""
+    """Returns the selected configuration with its evidence. Raises ``UsageError`` if it does not exist, or is not known
+    to be feasible."""
     study, trials = reading.study, reading.trials
     if choice.trial is not None:
         return _of_trial(study, trials, choice.trial)
@@ -102,7 +102,7 @@ def _of_trial(study: Study, trials: Sequence[Trial], number: int) -> Recommendat
 
 
 def export_or_reason(reading: StudyReading, choice: ExportChoice, store: HasNotes) -> Exported | str:
-    """Builds the files of an export, or a sentence on why there are none."""
+    """Builds the files of an export, or a sentence on why it cannot be exported."""
     try:
         return build(reading, choice, store)
     except UsageError as error:
@@ -110,20 +110,20 @@ def export_or_reason(reading: StudyReading, choice: ExportChoice, store: HasNote
 
 
 def supporting(row: RecommendationRow, trials: Sequence[Trial]) -> list[Trial]:
-    """Returns the trials that the figure of ``row`` rests on."""
+    """Returns the trials that the figure of ``row`` is based on."""
     return evidence.basis([t for t in trials if t.number in row.trials])
 
 
 class HasNotes(Protocol):
-    """Reader of a trial's notes: a store, or a server's client."""
+    """Reads a trial's notes: a store, or a server's client."""
 
     def notes(self, study_id: int, number: int) -> Sequence[NoteRecord]:
         """Returns the notes of the last attempt, in the order they were added."""
 
 
 def build(reading: StudyReading, choice: ExportChoice, store: HasNotes) -> Exported:
-    """Builds the files of an export. Raises ``UsageError`` where the configuration does not exist, or the framework
-    cannot express it."""
+    """Builds the files of an export. Raises ``UsageError`` if the configuration does not exist, or the framework cannot
+    express it."""
     study, trials = reading.study, reading.trials
     row = chosen(reading, choice)
     native = None
@@ -181,13 +181,13 @@ def _threads(study: Study, row: RecommendationRow, facts: Mapping[str, Mapping[s
 
 
 def missing_prompts(exported: Exported) -> str:
-    """Returns the prompts file that the command needs and ``write`` does not write; empty if there is none."""
+    """Returns the prompts file that the command needs but ``write`` does not write; empty if there is none."""
     needed = exported.export.prompts and exported.prompts is None
     return f"{exported.framework.names.prompts}/{TRAIN}" if needed else ""
 
 
 def write(exported: Exported, study: Study, folder: Path, *, force: bool = False) -> tuple[Path, ...]:
-    """Writes an export into ``folder``; returns the files. Raises as ``put`` and ``texts_of``."""
+    """Writes an export into ``folder``; returns the files. Raises the errors of ``put`` and ``texts_of``."""
     files = put(texts_of(exported, study), folder, force=force)
     (folder / exported.framework.names.run).chmod(0o755)
     return files
@@ -231,7 +231,7 @@ def command_of(export: Export, folder: Path) -> tuple[tuple[str, ...], str, dict
 
 
 def shell_line(export: Export, run: str, folder: Path) -> str:
-    """Returns the command for a shell; with a rollout server the script ``run``, which leaves the server its GPUs."""
+    """Returns the command for a shell; with a rollout server the script ``run``, which reserves the server's GPUs."""
     if export.server:
         return f"sh {shlex.quote(str(folder / run))}"
     words, place, environment = command_of(export, folder)

@@ -44,7 +44,7 @@ def running_trials(trials: Sequence[Trial]) -> tuple[Trial, ...]:
 
 
 def read_places(store: Store, study: Study, trials: Sequence[Trial], began: Event | None) -> tuple[PlaceNow, ...]:
-    """Reads the running tuner's places, and those of trials elsewhere; ``began`` is the tuner's first event."""
+    """Reads the running tuner's places, and places of trials elsewhere; ``began`` is the tuner's first event."""
     after = 0 if began is None else began.id
     over = began is None or bool(store.events(study.id, after, 1, "study_ended"))
     spots = () if over or began is None else _spots(began.data)
@@ -67,8 +67,8 @@ def _spot(data: Mapping[str, Any]) -> TrialPlace:
 def places_now(
     spots: Sequence[TrialPlace], running: Sequence[tuple[Trial, TrialPlace]], left: Mapping[TrialPlace, str]
 ) -> tuple[PlaceNow, ...]:
-    """Combines places and running trials. Pure. A trial in a place that is not among ``spots`` adds one. ``left``:
-    place that gets no more trials -> reason."""
+    """Combines places and running trials. Pure. A trial in a place outside ``spots`` adds that place. ``left``: place
+    that gets no more trials -> reason."""
     waiting, found = list(running), []
     for spot in spots:
         here = next((one for one in waiting if (one[1].name, one[1].node) == (spot.name, spot.node)), None)

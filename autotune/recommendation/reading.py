@@ -1,4 +1,4 @@
-"""Reads a study from the store; every screen, report, route and page is made from this reading."""
+"""Reads a study from the store; every screen, report, route and page is built from this reading."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def last_event(store: Store, study: Study, kind: str) -> Event | None:
 
 @dataclass(frozen=True)
 class LastRun:
-    """Last run of the tuner on a study; without limits and places before the first run."""
+    """Last run of the tuner on a study; has no limits and places before the first run."""
 
     alive: bool
     limits: Budget
@@ -150,7 +150,7 @@ class StudyReading:
 
     @property
     def running(self) -> tuple[Trial, ...]:
-        """The trials that a living tuner runs, by number; one that was killed left them in state RUNNING."""
+        """Trials that a living tuner runs, by number; a killed tuner leaves its trials in state RUNNING."""
         return running_trials(self.trials) if self.alive else ()
 
     @property
@@ -167,7 +167,7 @@ class StudyReading:
         return self.recommendation.rows[0] if self.recommendation is not None and self.recommendation.rows else None
 
     def trial(self, number: int) -> Trial:
-        """Returns a trial by number. Raises ``NotFoundError`` naming the nearest."""
+        """Returns a trial by number. Raises ``NotFoundError`` with the nearest number."""
         found = min(self.trials, key=lambda t: abs(t.number - number), default=None)
         if found is None or found.number != number:
             near = "it has none yet" if found is None else f"the nearest is {found.number}"
@@ -175,8 +175,8 @@ class StudyReading:
         return found
 
     def within(self, limit_bytes: int | None) -> RecommendationRow | None:
-        """Returns the first row of the answer whose peak (of the device, else of the host) is at most ``limit_bytes``,
-        else the fastest configuration with the baseline's learning below it; ``None`` if there is none."""
+        """Returns the first row of the recommendation whose peak (of the device, else of the host) is at most
+        ``limit_bytes``, else the fastest such configuration with the baseline's learning; ``None`` if there is none."""
         rows = () if self.recommendation is None else self.recommendation.rows
         if limit_bytes is None:
             return self.first_row
@@ -189,7 +189,7 @@ class StudyReading:
         return None
 
     def _peak(self, numbers: Sequence[int]) -> float:
-        """Returns the highest peak of the trials, in bytes; infinite if any measured none."""
+        """Returns the highest peak of the trials, in bytes; infinite if a trial has no measured peak."""
         peaks = [self.trials[n].device_peak or self.trials[n].host_peak for n in numbers]
         return max((math.inf if peak is None else peak for peak in peaks), default=math.inf)
 
@@ -199,7 +199,7 @@ class StudyReading:
         return differing([self.study.spec.baseline, *(t.configuration for t in self.trials)])
 
     def values_of(self, knob: str) -> tuple[str, ...]:
-        """Returns the different values of a knob in the trials, as text: numbers ascending, then words."""
+        """Returns the distinct values of a knob in the trials, as text: numbers ascending, then words."""
         found = {t.configuration.get(knob) for t in self.trials}
         numbers = sorted(v for v in found if isinstance(v, int | float) and not isinstance(v, bool) and v == v)
         others = sorted(knob_value(v) for v in found if not isinstance(v, int | float) or isinstance(v, bool) or v != v)
@@ -215,12 +215,12 @@ class StudyReading:
 
     @cached_property
     def gains(self) -> Mapping[Configuration, float]:
-        """Of each measured configuration over the reference, by all its runs: the value of its ``evidence.gain``."""
+        """Gain of each measured configuration over the reference, from all its runs: the value of ``evidence.gain``."""
         return {s.configuration: s.ratio for s in self.standings if s.ratio is not None}
 
     @cached_property
     def reference(self) -> Configuration | None:
-        """The configuration that gains are stated over."""
+        """Configuration that gains are relative to."""
         anchor = evidence.reference(self.trials, self.study.spec.baseline)
         return None if anchor is None else anchor.configuration
 
@@ -237,7 +237,7 @@ class StudyReading:
 
     @property
     def reference_word(self) -> str:
-        """``baseline``, or ``reference`` where that failed."""
+        """``baseline``, or ``reference`` if the baseline failed."""
         return "baseline" if self.reference in (None, self.study.spec.baseline) else "reference"
 
     def gain_words(self, trial: Trial) -> str:
@@ -252,7 +252,7 @@ class StudyReading:
 
 @dataclass(frozen=True)
 class ReadingPage:
-    """Part of a reading, with some of its trials, as a server sends it."""
+    """One page of a reading, with some of its trials, as a server sends it."""
 
     reading: StudyReading
     next_since: int | None
@@ -280,8 +280,8 @@ def fits(row: RecommendationRow, limit_bytes: int) -> bool:
 
 
 def named_study(studies: Sequence[tuple[int, str]], name: str | None) -> int:
-    """Returns the id of the study of a name or id, or the newest's; ``studies`` are (id, name), newest first. Raises
-    ``NotFoundError`` naming the most similar one."""
+    """Returns the id of the study with a name or id, or of the newest; ``studies`` are (id, name), newest first. Raises
+    ``NotFoundError`` with the most similar name."""
     if not studies:
         raise NotFoundError("there is no study yet; `autotune start` begins one")
     if name is None:

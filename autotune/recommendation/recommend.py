@@ -73,7 +73,7 @@ def recommend(
 
 
 def row_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configuration) -> RecommendationRow | None:
-    """Returns the row of one configuration with its figures; ``None`` unless it is feasible."""
+    """Returns the row of one configuration with its figures; ``None`` if it is not feasible."""
     anchor = evidence.reference(trials, spec.baseline)
     if anchor is None or configuration not in evidence.feasible(trials):
         return None
@@ -82,8 +82,8 @@ def row_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configuratio
 
 
 def native_best(spec: StudySpec, trials: Sequence[Trial], row: Row = Row.SAME_LEARNING) -> RecommendationRow | None:
-    """Returns the fastest configuration that the framework's own settings reproduce, with the learning ``row``
-    permits; ``None`` if none is feasible. Confirmed ones go before those of search trials alone, both before the
+    """Returns the fastest configuration that the framework's own settings reproduce, with the learning that ``row``
+    permits; ``None`` if none is feasible. Prefers confirmed ones to those of search trials alone, and both to the
     baseline."""
     held = evidence.feasible(trials)
     found = [c for c in held if is_native(c, spec.framework, spec.resources.device)]
@@ -107,8 +107,8 @@ def _kept(
     notes: list[str],
     unproven: list[_Unproven],
 ) -> Configuration | None:
-    """Chooses the row's configuration: the leader, else the best other one whose gain over the reference is proven and
-    whose ``evidence.merit`` exceeds ``floor``, else the reference."""
+    """Chooses the row's configuration: the leader, else the best other one with a proven gain over the reference and an
+    ``evidence.merit`` above ``floor``, else the reference."""
     if leader.configuration == anchor:
         if leader.row is Row.SAME_LEARNING and anchor == spec.baseline:
             compared = any(t.configuration != anchor and (t.tokens_per_hour or t.at_most) for t in trials)
@@ -129,7 +129,7 @@ def _kept(
 def _candidates(
     spec: StudySpec, trials: Sequence[Trial], leader: Leader, anchor: Configuration
 ) -> Iterator[Configuration]:
-    """Yields the leader, then other confirmed configurations, best first. They go before a leader of search trials
+    """Yields the leader, then other confirmed configurations, best first. These come before a leader of search trials
     alone that is proven against the reference but not against the first of them."""
     others = evidence.runners_up(trials, spec.baseline, spec.framework, leader)
     held = evidence.feasible(trials)
@@ -206,7 +206,7 @@ def _earns_less(trials: Sequence[Trial], leader: Leader, anchor: Configuration, 
 def _disturbance(
     trials: Sequence[Trial], leader: Leader, kept: Configuration, anchor: Configuration
 ) -> tuple[str, ...]:
-    """Returns a note on the disturbed cycles that a row leaves out."""
+    """Returns a note on the disturbed cycles that a row omits."""
     lost, of = map(sum, zip(*(_disturbed(trials, one) for one in {kept, anchor}), strict=True))
     if not lost or kept == anchor:
         return ()
@@ -217,7 +217,7 @@ def _disturbance(
 
 
 def _warm_ups(trials: Sequence[Trial], leader: Leader, configurations: AbstractSet[Configuration]) -> tuple[str, ...]:
-    """Returns a note on the warm-up cycles that a row leaves out."""
+    """Returns a note on the warm-up cycles that a row omits."""
     held = evidence.feasible(trials)
     runs = [t for one in configurations for t in evidence.basis(held.get(one, ()))]
     left_out = sum(len(t.warming_cycles()) for t in runs)
@@ -292,7 +292,7 @@ def _row(
 
 
 def _alike(spec: StudySpec, trials: Sequence[Trial]) -> tuple[str, ...]:
-    """Returns a note if the objective is tokens per GPU-hour and every trial held the same number of GPUs."""
+    """Returns a note if the objective is tokens per GPU-hour and every trial used the same number of GPUs."""
     held = {held_gpus(t.configuration, spec.resources) for t in trials}
     if spec.objective is Objective.PER_HOUR or len(held) != 1:
         return ()
@@ -348,7 +348,7 @@ def _text(value: object) -> str:
 
 
 def unconfirmed(recommendation: Recommendation) -> Recommendation:
-    """Returns a copy with a note if a row's gain rests on search trials alone, because the study ended early."""
+    """Returns a copy with a note if a row's gain is based only on search trials, because the study ended early."""
     waiting = [row for row in recommendation.rows if not row.confirmed and row.gain is not None]
     if not waiting:
         return recommendation
@@ -358,7 +358,7 @@ def unconfirmed(recommendation: Recommendation) -> Recommendation:
 
 
 def _fp8_caution(configuration: Configuration, framework: str) -> tuple[str, ...]:
-    """Returns the caution that passing trials with FP8 prove little; empty for a configuration without FP8."""
+    """Returns the warning that passing trials with FP8 prove little; empty for a configuration without FP8."""
     knobs = in_fp8(configuration, framework)
     if not knobs:
         return ()

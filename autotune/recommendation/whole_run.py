@@ -1,7 +1,7 @@
-"""Hours and cost of the user's whole training run, with the baseline and with the answer. Pure.
+"""Estimates hours and cost of the user's whole training run, with the baseline and with the recommendation. Pure.
 
-Either makes the same number of completion tokens, so its hours are those tokens divided by tokens/hour, at the
-recorded lengths. Start-up, checkpoints and evaluation are the same for both and are left out.
+Both produce the same number of completion tokens, so the hours are those tokens divided by tokens/hour, at the recorded
+lengths. Start-up, checkpoints and evaluation take the same time in both and are omitted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_UPDATES, HIGHEST_PRICE = 10**9, 1e9
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its two-sided interval; an interval of no width means that no configuration ran twice."""
+    """A figure with its two-sided interval; an interval of zero width means that no configuration ran twice."""
 
     value: float
     low: float
@@ -37,7 +37,7 @@ class Estimate:
         return Estimate(self.value * factor, self.low * factor, self.high * factor, self.level)
 
     def words(self, show: Any) -> str:
-        """Formats the figure by ``show``, which makes text of a number."""
+        """Formats the figure by ``show``, which converts a number to text."""
         if self.low == self.high or (self.low > 0.0 and tells_nothing(self.low, self.high)):
             return str(show(self.value))
         return f"{show(self.value)} ({level_words(self.level)} interval {show(self.low)} to {show(self.high)})"
@@ -82,7 +82,7 @@ def whole_run(
     spec: StudySpec, trials: Sequence[Trial], answer: Recommendation | None, updates: int, price: float | None = None
 ) -> WholeRun | None:
     """Estimates the whole run with the first row of ``answer``; ``None`` if there is no row. Raises ``UsageError`` for
-    a price where the study holds no GPUs."""
+    a price if the study uses no GPUs."""
     gpus = spec.resources.total_gpus
     if price is not None and not gpus:
         raise UsageError(f"--price {price:g} is for a GPU-hour, and this study runs on a CPU; leave it out")
@@ -119,7 +119,7 @@ def hours_of(tokens: float, row: Any) -> Estimate:
 
 
 def whole_run_words(run: WholeRun) -> tuple[str, ...]:
-    """Lists sentences: hours and money with the answer instead of with the baseline, and the hours saved."""
+    """Lists sentences: hours and cost with the recommendation instead of the baseline, and the hours saved."""
     hours = _instead(_duration, run.after, run.before)
     spent = run.gpu_hours
     if run.gpus and max(run.gpus, run.gpus_before) > 1:
@@ -166,7 +166,7 @@ def _plain(estimate: Estimate | None) -> dict[str, float] | None:
 
 
 def check_asked(updates: int | None, price: float | None) -> None:
-    """Raises ``UsageError`` for a price without updates, a price that is not positive, or numbers beyond any run."""
+    """Raises ``UsageError`` for a price without updates, a price that is not positive, or unrealistic numbers."""
     if updates is not None and not 1 <= updates <= MOST_UPDATES:
         raise UsageError(f"--updates: expected your whole run's updates, at least 1 and at most {MOST_UPDATES:,}")
     if price is not None and HIGHEST_PRICE < price < math.inf:

@@ -1,4 +1,4 @@
-"""Builds the report: the values of its template ``report.md.jinja``, which has the text."""
+"""Builds the report: the values of its template ``report.md.jinja``, which contains the text."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _of_trials(trials: Sequence[Trial], spec: StudySpec) -> dict[str, Any]:
 
 
 def against(trial: Trial, spec: StudySpec) -> str:
-    """Lists the knobs that differ from the baseline, without derived ones, as a cell of a table."""
+    """Lists the knobs that differ from the baseline, except derived ones, as a table cell."""
     changed = changes(trial.configuration, spec.baseline)
     chosen = [f"{name} {after}" for name, _, after in changed if name not in DERIVED]
     return cell(", ".join(chosen)) if chosen else "the baseline" if not changed else cell(changed)
@@ -171,7 +171,7 @@ def _row_facts(row: RecommendationRow) -> str:
 
 
 def _phase_lines(reading: StudyReading) -> list[str]:
-    """Returns a bar for each phase of the reference and of each row of the answer, largest first."""
+    """Returns a bar for each phase of the reference and of each recommended row, largest first."""
     anchor = evidence.reference(reading.trials, reading.study.spec.baseline)
     shown: list[tuple[str, Mapping[str, float]]] = []
     if anchor is not None:
@@ -190,7 +190,7 @@ def _rows(reading: StudyReading) -> Sequence[RecommendationRow]:
 
 
 def _usage(reading: StudyReading) -> Iterator[tuple[str, Trial, list[str], Any]]:
-    """Yields name, trial, sentences and cells of the use of GPU and host, for the reference and a trial of each row."""
+    """Yields name, trial, sentences and cells of GPU and host use, for the reference and a trial of each row."""
     roof = roof_of(reading.study, reading.fingerprint)
     by_number = {trial.number: trial for trial in reading.trials}
     anchor = evidence.reference(reading.trials, reading.study.spec.baseline)

@@ -1,4 +1,4 @@
-"""Formats values as Markdown. Foreign text goes into code spans, so that it has no effect as markup."""
+"""Formats values as Markdown. Foreign text goes into code spans, so that it cannot act as markup."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
-    """Returns a list of names and values; values are Markdown already, and rows with an empty value are left out."""
+    """Returns a list of names and values; values are Markdown already. Omits rows with an empty value."""
     return "\n".join(f"- {name}: {value}" for name, value in rows if value)
 
 

@@ -28,8 +28,8 @@ _ADDRESSES = (("127.0.0.1", "::ffff:127.0.0.1"), ("0.0.0.0",), ("::",))  # noqa:
 
 
 def listeners(port: int) -> tuple[int | None, ...]:
-    """Returns the processes that a connection to ``port`` may reach: several if they share it; ``None`` for one that
-    may not be inspected."""
+    """Returns the ids of the processes that a connection to ``port`` may reach: several if they share it; ``None`` for
+    one that may not be inspected."""
     listening = [c for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
     found = [(c.laddr.ip, c.pid) for c in listening if c.laddr and c.laddr.port == port]
     return next(filter(None, (tuple(pid for ip, pid in found if ip in kind) for kind in _ADDRESSES)), ())
@@ -113,10 +113,10 @@ class RunningServer:
         self._health.start()
 
     def greet(self, tree: ProcessTree) -> bool:
-        """Records the server's start-up time as a part of the trial's start-up; true once, when the server is ready.
+        """Records the server's start-up time as a part of the trial's; returns true once, when the server is ready.
 
         An answer at its port counts only if no process outside ``tree`` listens there, since most answers do not
-        identify their server. A server that takes its port last of all (swift/pipelines/infer/rollout.py:1112,
+        identify their server. A server that binds its port last (swift/pipelines/infer/rollout.py:1112,
         trl/scripts/vllm_serve.py:570) leaves it free for minutes, and several servers may share one port
         (``SO_REUSEPORT``, vllm/entrypoints/launchers/launcher.py:221).
 
@@ -135,7 +135,7 @@ class RunningServer:
         return True
 
     def trouble(self) -> tuple[Stop, str] | None:
-        """Returns the reason why the trial cannot go on; ``None`` without one."""
+        """Returns the reason why the trial cannot continue; ``None`` if there is none."""
         code = self.child.poll()
         if code is not None:
             when = "in the middle of the trial" if self.greeted else "before it was ready"

@@ -280,7 +280,7 @@ def _wedged(ending: Ending, framework: Framework, outcome: Outcome) -> Outcome:
 
 
 def _killed(diagnosis: Diagnosis) -> bool:
-    """Tells whether the diagnosis is of a SIGKILL. Only the kernel's counter shows that it was for lack of memory."""
+    """Tells whether the diagnosis is a SIGKILL. Only the kernel's counter shows whether memory was the reason."""
     return _RANK_KILLED.search(diagnosis.message) is not None
 
 

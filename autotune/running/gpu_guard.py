@@ -118,9 +118,8 @@ class GpuGuard(GpuUseGuard):
             pids_are_ours: true if the driver's process ids are this system's.
             allow_busy: accept other users at the start.
             patience_s: seconds until freed memory must be reported as free.
-            computes: tells whether an id is of a process here that has a GPU open (``hardware.has_gpu_open``); other
-                processes
-                count as no user. It is called only if the driver's ids are this system's.
+            computes: tells whether an id is of a process here that has a GPU open (``hardware.has_gpu_open``); others
+                do not count as users. It is called only if the driver's ids are this system's.
             latest: ``look`` for a running trial, which must not wait; ``None`` if the driver takes long.
         """
         self._look = look

@@ -1,8 +1,8 @@
-"""Command line and environment of a trial's processes: of the tuner's variables those that affect its figures.
+"""Builds the command line and environment of a trial's processes, with the tuner's variables that affect its figures.
 
 An allow-list without secrets, because a trial's environment ends up in logs and crash reports. ``HF_TOKEN`` is the one
 secret passed on unless ``--env`` names others: gated models cannot be loaded without it. ``PYTHONPATH`` is not passed
-on: it would put the tuner's packages, or whatever stands beside them, in front of the training environment's.
+on: it would put the tuner's packages, and others in the same folder, before those of the training environment.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ PASSED = "AUTOTUNE_ENV"
 
 
 def let_through(names: Sequence[str]) -> None:
-    """Lets the trials of this process's study receive these variables. Raises ``UsageError``: one is not set."""
+    """Allows these variables in the trials of this process's study. Raises ``UsageError`` if one is not set."""
     missing = [name for name in names if name not in os.environ]
     if missing:
         raise UsageError(f"--env {missing[0]}: there is no such variable; export it first, and give its name alone")

@@ -109,7 +109,7 @@ def tool_owner() -> str:
 
 @dataclass(frozen=True)
 class _Ticking:
-    """A stop token for imports, which take long: the watcher's time goes on at each look, and ends with the trial's."""
+    """A stop token for long imports: each look notifies the watcher, and stops after the trial's deadline."""
 
     stop: StopToken
     watcher: Watcher

@@ -165,7 +165,7 @@ class Forked:
     """Process of a trial forked from a preloaded one, with the interface of ``Popen``."""
 
     def __init__(self, preload: Preload, pid: int, others: Sequence[Preload] = ()) -> None:
-        """Takes the preloaded process, the fork's id, and ``others``, which map the same files."""
+        """Receives the preloaded process, the fork's id, and ``others``, which map the same files."""
         self.pid = pid
         self.returncode: int | None = None
         self._preload, self._others = preload, tuple(others)
@@ -212,7 +212,7 @@ class Forked:
         return self._inherited()
 
     def _inherited(self) -> int | None:
-        """Returns the exit code by ``waitpid``: when a preloaded process ends, its children become this process's."""
+        """Returns the exit code by ``waitpid``: when a preloaded process ends, this process adopts its children."""
         if (code := self._preload.code_of(self.pid)) is not None:
             return code
         try:
@@ -254,13 +254,13 @@ def most_alive(memory: int | None) -> int:
 
 
 class Preloads:
-    """Replacement for ``spawn.spawn`` that forks from preloaded processes. Used by one thread at a time."""
+    """Replacement for ``spawn.spawn`` that forks from preloaded processes. Only one thread may use it at a time."""
 
     def __init__(
         self, patience: PreloadTimeouts | None = None, most: int = MOST, tries: int = 3, refusals: Path | None = None
     ) -> None:
-        """Takes ``tries``: preloaded processes that may fail before no more is started; and ``refusals``: the file in
-        which tuners of the same software keep which imports cannot be shared."""
+        """Receives ``tries``: the number of preloaded processes that may fail before no more is started; and
+        ``refusals``: the file in which tuners of the same software record imports that cannot be shared."""
         self._patience = patience or PreloadTimeouts()
         self._most = most
         self._left = tries
@@ -448,7 +448,7 @@ def kind_of(process: tuple[Any, ...], imports: object) -> str:
 
 
 def _refused(file: Path) -> dict[str, str]:
-    """Returns the refusals of other tuners in the last day, as some are made by chance."""
+    """Returns the refusals of other tuners in the last day; older ones expire, because some happen by chance."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         if time.time() - file.stat().st_mtime < 86_400:
             return dict(json.loads(file.read_text(encoding="utf-8")))

@@ -210,7 +210,7 @@ class ProcessTree:
         self._strangers |= {s.pid for s in waiting if s.pid not in ours and s.age_s > YOUNG_S}
 
     def _owns(self, session: int) -> bool:
-        """Tells whether a session is the tree's: its leader is a member, or was before it ended.
+        """Tells whether a session belongs to the tree: its leader is a member, or was before it ended.
 
         A session's id alone proves nothing: a child is in its starter's session until it has its own.
         """
@@ -230,9 +230,9 @@ class ProcessTree:
         return tag is not None and self._carries(tag)
 
     def _reap(self, stat: Stat) -> None:
-        """Takes the exit status of an adopted orphan; for a root, ``Popen`` does.
+        """Collects the exit status of an adopted orphan; for a root, ``Popen`` does.
 
-        Other children of this process are no members, and keep their status for the code that started them.
+        Other children of this process are not members, and keep their status for the code that started them.
         """
         if stat.pid in self._roots:
             self._roots[stat.pid].poll()
@@ -279,7 +279,7 @@ class ProcessTree:
         return ()
 
     def _last_rites(self, clock: Clock) -> None:
-        """Reaps the last member's ended children, since no later refresh would."""
+        """Reaps the last member's ended children, because no later refresh would."""
         end = clock.monotonic() + BURY_S
         while True:
             with self._lock:

@@ -19,7 +19,7 @@ from trainer.child.contract import CurrentPhase, Record, Result, RunPaths, dumps
 
 NO_PYTHON = "it ended without an answer, as no Python does"
 _OF_PYTHON = re.compile(r'Traceback|File "|Python|shared librar')
-"""Found in the output of every Python that ends by itself without an answer, and of what cannot be loaded."""
+"""Texts in the output of every Python that ends by itself without an answer, and of a failed load."""
 KNOWN_FILES = ("config", "metrics", "result", "phase", "log", "memory")
 
 
@@ -61,7 +61,7 @@ def run_tool(
         payload: plain JSON, written to ``config.json``.
         timeout: time limit in seconds.
         clock: measures ``timeout``.
-        home, start, graces: as of ``LocalRunner``.
+        home, start, graces: as in ``LocalRunner``.
 
     Returns:
         The child's own result; without one, a result made from its exit.

@@ -29,10 +29,10 @@ LARGEST_RESTART = Restart.NONE
 
 
 def restores_memory(device: str) -> bool:
-    """Tells whether a used process on ``device`` (``Resources.device``) has its first trial's memory again. Pure.
+    """Tells whether a used process on ``device`` (``Resources.device``) returns to its first trial's memory. Pure.
 
-    On a CPU it has not: a second trial in the same heap peaked up to a quarter higher
-    (docs/decisions/0023-warm-workers.md). Device memory is returned whole, which was not yet measured on a GPU.
+    On a CPU it does not: a second trial in the same heap peaked up to a quarter higher
+    (docs/decisions/0023-warm-workers.md). Device memory is returned completely, which is not yet measured on a GPU.
     """
     return device == "cuda"
 
@@ -70,8 +70,8 @@ def worker_key(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: st
 def doubt_used_process(outcome: Outcome, before: int) -> Outcome:
     """Turns a failure in a used process into INFRA, because earlier trials may have caused it. Pure.
 
-    ``before`` is the number of earlier trials of the process. An INFRA trial is repeated once, in a process of its own.
-    A TIMEOUT stays: repeating it would cost as much again.
+    ``before`` is the number of earlier trials of the process. An INFRA trial is repeated once, in its own process. A
+    TIMEOUT stays: repeating it would cost as much again.
     """
     if before == 0 or outcome.ok or outcome.inconclusive or outcome.reason is FailureReason.TIMEOUT:
         return outcome

@@ -21,7 +21,7 @@ counts. On a GPU, where libraries load in the second trial too, the first value 
 
 @dataclass(frozen=True)
 class Process:
-    """A child process that outlives its trials."""
+    """A child process that continues after its trials."""
 
     child: Child
     pump: LogPump

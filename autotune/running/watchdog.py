@@ -213,7 +213,7 @@ class Watchdog(threading.Thread):
         phase_file: Path,
         on_check: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Takes ``on_check``, called with the summed PSS in bytes at each check; an error of it ends the watchdog."""
+        """Receives ``on_check``, called with the summed PSS in bytes at each check; its error ends the watchdog."""
         super().__init__(name="memory-watchdog", daemon=True)
         self._tree = tree
         self._memory = memory

@@ -32,7 +32,7 @@ RANKS_WITH_GPUS = "--ranks is for runs on a CPU; every GPU held trains, or gener
 
 
 def ranked(machine: Resources, ranks: int | None) -> Resources:
-    """Returns the machine with ``ranks`` training processes. Raises ``UsageError``: it has GPUs, or fewer cores."""
+    """Returns the machine with ``ranks`` training processes. Raises ``UsageError`` if it has GPUs, or fewer cores."""
     if ranks is None:
         return machine
     if machine.gpus:
@@ -278,7 +278,7 @@ def model_digest(folder: Path, parts: int = 17, size_of_part: int = 1 << 16) -> 
     """Returns the SHA-256 of a model folder's names, sizes and ``parts`` of each file, by which checkpoints differ.
 
     Raises:
-        UsageError: it is no model folder, or cannot be read.
+        UsageError: it is not a model folder, or cannot be read.
     """
     if not folder.is_dir():
         raise UsageError(f"there is no model folder {folder}")

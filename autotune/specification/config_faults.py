@@ -114,7 +114,7 @@ def faults_of(
 
 
 def _joined(sentences: Sequence[str]) -> list[str]:
-    """Joins many sentences with one advice on unknown keys, which a program of the user's own reads, into one."""
+    """Joins sentences with the same advice on unknown keys, which a program of the user's own reads, into one."""
     left = list(sentences)
     for advice, joint in _ADVICE.items():
         own = [(each, found) for each in left if (found := _NO_KEY.match(each)) and each.endswith(f"; {advice}.")]
@@ -128,7 +128,7 @@ def _joined(sentences: Sequence[str]) -> list[str]:
 
 
 class _AskedOnce:
-    """An interpreter that asks its framework as seldom as possible; a refusal does not end the reading."""
+    """An interpreter that asks its framework as rarely as possible; a refusal does not end the reading."""
 
     def __init__(self, python: Describes, machine: Resources) -> None:
         self._python, self._alone = python, machine.training_processes == 1

@@ -2,7 +2,7 @@
 
 Frameworks compute in bf16 by default, so a first trial there would take longer than many a study. A study without a
 configuration therefore begins in fp32, and a preset is searched without bf16. Explicit choices of the user stay: a
-configuration, ``--set`` and a space of their own. See docs/decisions/0038-bf16-on-a-cpu.md.
+configuration, ``--set`` and a space. See docs/decisions/0038-bf16-on-a-cpu.md.
 """
 
 from __future__ import annotations

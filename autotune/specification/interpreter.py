@@ -87,7 +87,7 @@ class Interpreter:
         """Measures the speed of the first device (``Result.data`` of the child's ``probe_speed``); cached.
 
         Args:
-            hardware: description of the machine; another one is measured anew.
+            hardware: description of the machine; another one is measured again.
             device: ``cpu`` measures the CPU even if there is a GPU.
 
         Returns:
@@ -136,7 +136,7 @@ class Interpreter:
     def ask(
         self, command: str, payload: Mapping[str, Any], timeout: float = PROBE_TIMEOUT_S, *, keep: bool = True
     ) -> Result:
-        """Returns a child command's answer; an ok one is cached by its question. Raises ``MachineError``."""
+        """Returns a child command's answer; caches an ok one by its question. Raises ``MachineError``."""
         if which(self.python) is None:
             raise MachineError(f"{self.python} is no interpreter that can be run; `autotune start --python` names one")
         directory = self._directory(command, payload)

@@ -94,7 +94,7 @@ def read(request: Request, machine: Resources, *, exported: bool = False) -> Pap
     """Reads the configuration of ``request`` as ``start`` would read it on ``machine``.
 
     Args:
-        exported: its own reward is needed; else one stands for what is not named. Prompts are never read.
+        exported: the configuration must name a reward; otherwise a placeholder replaces it. Prompts are never read.
 
     Raises:
         UsageError: with every fault of it.

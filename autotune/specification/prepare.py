@@ -37,7 +37,7 @@ NO_LIMITS = Budget()
 
 @dataclass(frozen=True)
 class Prepared:
-    """A study that can run, with sentences for the user."""
+    """A study that is ready to run, with sentences for the user."""
 
     spec: StudySpec
     fingerprint: Fingerprint
@@ -128,9 +128,9 @@ def _specified(
 def searched(
     whole: ResolvedRequest, framework: Integration, machine: Resources, talk: Talk, *, nodes: int = 1
 ) -> tuple[ResolvedRequest, SearchSpace]:
-    """Returns the request with this machine's changes of its baseline, and the space of the search.
+    """Returns the request with its baseline adapted to this machine, and the search space.
 
-    ``nodes``: nodes of a trial that is to run; 1 if the machine is only planned for.
+    ``nodes``: nodes of a trial that is to run; 1 for a plan without a run.
     """
     if facts_of(framework.name).trains_on_gpus_only and not machine.gpus:
         raise UsageError(f"{framework.title} trains on GPUs only, and none is held; {ELSEWHERE}")

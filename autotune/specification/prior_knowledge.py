@@ -31,7 +31,7 @@ _MEASURED = frozenset({TrialState.COMPLETE, TrialState.PRUNED})
 
 
 def measuring(python: Interpreter, talk: Talk) -> Speed:
-    """Returns the probe of an interpreter; ``talk`` is told if it has to measure, which takes about 10 s."""
+    """Returns the probe of an interpreter; ``talk`` receives a message if it has to measure, which takes about 10 s."""
 
     def speed(hardware: Mapping[str, Any], device: str) -> Result:
         if not python.knows_speed(hardware, device):

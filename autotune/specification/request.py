@@ -59,7 +59,7 @@ def gpu_size(gpus: int, ranks: int) -> Size:
 
 
 def default_group(framework: str) -> int:
-    """Returns the default completions per prompt: the framework's, or TRL's if that is no group."""
+    """Returns the default completions per prompt: the framework's, or TRL's if that is not a group."""
     found = defaults(framework).get("num_generations")
     return found if isinstance(found, int) and found > 1 else TRL_DEFAULT_GROUP
 

@@ -1,6 +1,6 @@
-"""Settles the workload's size before the first trial: that of a stored study, or the largest that the budget holds.
+"""Determines the workload's size before the first trial: that of a stored study, or the largest within the budget.
 
-``workload_size`` chooses the size; this module reads the store, measures the machine and cuts the model.
+``workload_size`` chooses the size; this module reads the store, measures the machine and truncates the model.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Sizing:
     """``prior_knowledge.measuring``; used for a GPU, which other programs do not use."""
 
     def settle(self, whole: ResolvedRequest, may: Open) -> Sized:
-        """Returns ``whole``, at a size that the budget holds where the user left it open.
+        """Returns ``whole``, with the sizes that the user left open reduced to fit the budget.
 
         A stored study of the same name takes precedence, so that the same command continues it whatever the machine's
         speed. Raises ``UsageError`` or ``MachineError``: model or prompts cannot be used.
@@ -187,13 +187,13 @@ def _folder(model: Path, layers: int) -> str:
 
 
 def _cut_to(model: Path, models: Path) -> int | None:
-    """Returns the number of layers that a stored study's model was cut to; ``None``: it is whole."""
+    """Returns the number of layers that a stored study's model was truncated to; ``None``: it has all layers."""
     found = _IS_CUT.search(model.name) if model.parent == models else None
     return None if found is None else int(found.group(1))
 
 
 def _cut_facts(facts: ModelFacts, layers: int, whole: int) -> ModelFacts:
-    """Returns facts of a model cut to ``layers`` of ``whole`` layers; the rest is embeddings, presumed shared."""
+    """Returns facts of a model truncated to ``layers`` of ``whole`` layers; the rest counts as shared embeddings."""
     if facts.parameters is None or facts.hidden_size is None or facts.vocabulary is None:
         return replace(facts, layers=layers)
     embeddings = min(facts.parameters, facts.hidden_size * facts.vocabulary)

@@ -27,7 +27,7 @@ def with_config(request: Request, imported: Imported, fields: Mapping[str, Field
     Args:
         request: request of the command line, with ``config`` set.
         fields: the keys of the installed framework, for its defaults.
-        processes: training processes; rows per update are micro-batch x accumulation x ranks with rows of their own.
+        processes: training processes; rows per update are micro-batch x accumulation x data-parallel ranks.
 
     Raises:
         UsageError: the file's model is neither a folder nor a hub id, its prompts cannot be read, or a needed value is
@@ -105,7 +105,7 @@ def _rows(knobs: Mapping[str, KnobValue], processes: int) -> int:
 
 
 def _ranks(knobs: Mapping[str, KnobValue], processes: int) -> int:
-    """Returns the ranks with rows of their own (``search_spaces.batch.data_ranks``)."""
+    """Returns the data-parallel ranks (``search_spaces.batch.data_ranks``)."""
     return max(1, processes // model_parallel(knobs))
 
 

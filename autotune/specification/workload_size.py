@@ -1,8 +1,8 @@
 """Chooses an open workload size by the budget, and again if its forecast was wrong. Pure.
 
-A study on a slow machine that begins with too large a workload ends with one unfinished trial. The defaults are
-therefore reduced until the budget holds ``TRIALS`` trials and the confirmation of the best, by the predicted seconds of
-a cycle at the machine's present speed. See docs/decisions/0041-workload-that-fits-the-budget.md.
+On a slow machine a study with too large a workload ends with one unfinished trial. The defaults are therefore reduced
+until the budget allows ``TRIALS`` trials and the confirmation of the best, by the predicted seconds of a cycle at the
+machine's present speed. See docs/decisions/0041-workload-that-fits-the-budget.md.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ class Plan:
 
     @property
     def holds(self) -> bool:
-        """True if the budget holds ``TRIALS`` trials."""
+        """True if the budget allows ``TRIALS`` trials."""
         return self.pace.study_s() <= self.budget_s
 
     def after(self, trial: Trial, elapsed_s: float, left_s: float) -> Plan | None:
         """Returns the plan after the baseline's first cycle, or by the time until now; ``None`` if the forecast holds.
 
-        Arguments as of ``corrected``.
+        Arguments as in ``corrected``.
         """
         pace = self.pace
         cycles = [c for c in trial.cycles if c.rank == 0]
@@ -157,7 +157,7 @@ class Plan:
         return fewest if fewest.pace.study_s() < same.pace.study_s() - elapsed_s else same
 
     def differs(self, other: Plan) -> bool:
-        """Tells whether the baseline of ``other`` has to begin again for this plan."""
+        """Tells whether the baseline must restart if this plan replaces ``other``."""
         return (self.workload, self.protocol) != (other.workload, other.protocol)
 
     def words(self) -> str:
@@ -172,7 +172,7 @@ class Plan:
         return "" if self.holds else f"a cycle of this workload {self._takes} here now, {self._so}"
 
     def correction_words(self, before: Plan) -> str:
-        """Returns a sentence on why ``before`` was wrong and on the new plan; empty if the plan stands."""
+        """Returns a sentence on why ``before`` was wrong and on the new plan; empty if the plan is still valid."""
         if not self.differs(before):
             return "" if self.holds or before.reason else f"{self.reason}: a cycle {self._takes}, {self._so}"
         size = "" if self.workload == before.workload else f"{self.workload.words(self.layers)}, "

@@ -1,10 +1,10 @@
-"""Decides when a search trial has been measured enough, and when it cannot win any more. Pure.
+"""Decides when a search trial has been measured enough, and when it can no longer win. Pure.
 
 All speeds are logarithms of tokens/hour; ``statistics.noise`` estimates their noise. See
 docs/decisions/0021-when-to-stop-measuring.md.
 
 * Interim looks are after ``LOOKS`` cycles. Each spends a part of ``ALPHA`` once (``spent_by``: Lan and DeMets,
-  Biometrika 70, 1983, their Pocock-like function), so that by Bonferroni's inequality all looks together err no more
+Biometrika 70, 1983, their Pocock-like function), so that by Bonferroni's inequality all looks together err no more
   often than ``ALPHA``.
 * Before the first look only the trial's phase times can stop it (``physical_limit``).
 """
@@ -113,7 +113,7 @@ def weigh(
         samples: samples of every measured trial of the study.
         rivals: runs of each configuration that the trial competes with.
         between: variance between processes of one configuration beyond their cycles, from the study's repeats
-            (``evidence.process_noise``); ``None``: as presumed.
+            (``evidence.process_noise``); ``None``: an assumed one.
         on_gpu: as in ``recorded_process``.
     """
     prior = fit_prior(samples)
@@ -126,7 +126,7 @@ def weigh(
 
 
 def _rival(runs: Sequence[Sample], prior: NoisePrior, between: float, count: int) -> Rival:
-    """Returns the bounds of one configuration. All ``count`` rivals share ``ALPHA``, as the best is sought."""
+    """Returns the bounds of one configuration. All ``count`` rivals share ``ALPHA``: the best of them is tested."""
     spread = prior.moderated(max(runs, key=lambda s: len(s.logs)))
     variance = statistics.fmean(between + spread.variance / len(s.logs) for s in runs) / len(runs)
     error = _quantile(ALPHA / count, spread.degrees) * math.sqrt(variance)

@@ -42,7 +42,7 @@ WIDE = statistics.NormalDist().inv_cdf(0.975)
 
 
 class Row(StrEnum):
-    """Rows of a study's answer: with the baseline's learning, and with permitted changes of it."""
+    """Rows of a recommendation: with the baseline's learning, and with permitted changes of it."""
 
     SAME_LEARNING = "same numerics"
     PERMITTED = "permitted"
@@ -62,7 +62,7 @@ def same_learning(configuration: Configuration, baseline: Configuration, framewo
 
 
 def failed_configurations(trials: Iterable[Trial]) -> frozenset[Configuration]:
-    """Returns the configurations with a trial that failed for a reason of its own, unless a later retry passed."""
+    """Returns the configurations with a trial that failed because of the configuration, unless a later retry passed."""
     trials = tuple(trials)
     mended = disproved(trials)
     return frozenset(
@@ -123,7 +123,7 @@ class _Known:
         return components.estimated(_processes(self.clean, self.cycles), presumed_process(self.cycles, recorded))
 
     def left_open(self, runs: Iterable[Trial]) -> NoisePrior:
-        """Returns the variance of the mean of the runs' logarithms that the noise of their cycles contributes."""
+        """Returns the share of the variance of the runs' mean logarithm that the noise of their cycles contributes."""
         parts = [left_in_median(sample_of(t).logs, self.cycles) for t in runs]
         return _summed(parts, float(len(parts)) ** 2)
 
@@ -140,14 +140,14 @@ def _known(trials: Iterable[Trial]) -> _Known:
 
 
 def reference(trials: Sequence[Trial], baseline: Configuration) -> Trial | None:
-    """Returns the trial that gains are stated over: the baseline's, or the first feasible one if that failed."""
+    """Returns the trial that gains are relative to: the baseline's, or the first feasible one if that failed."""
     held = feasible(trials)
     first = held[baseline][:1] if baseline in held else [runs[0] for runs in held.values()]
     return min(first, key=lambda t: t.number, default=None)
 
 
 def basis(runs: Sequence[Trial]) -> list[Trial]:
-    """Returns the trials that a configuration's figure rests on: confirmations, else baseline and retries, else search.
+    """Returns the trials that give a configuration's figure: confirmations, else baseline and retries, else search.
 
     A search trial that was selected as the best is biased upwards; the others are not. A run whose cycles were all
     disturbed is a bound, used only if there is no other.
@@ -166,7 +166,7 @@ def speed(runs: Sequence[Trial]) -> float:
 
 
 def merit(runs: Sequence[Trial]) -> float:
-    """Returns the figure that a configuration is ranked by: ``Trial.merit``, averaged over its ``basis``."""
+    """Returns the figure that ranks a configuration: ``Trial.merit``, averaged over its ``basis``."""
     return math.exp(statistics.fmean(_logs(basis(runs))))
 
 
@@ -235,7 +235,7 @@ def process_noise(trials: Sequence[Trial], recorded: NoisePrior | None = None) -
     """Estimates the variance between processes of one configuration beyond their cycles, from prior and repeats.
 
     Every configuration that was measured twice contributes, a search trial beside its confirmations too, although
-    selection for speed makes it differ more on average. Only the study's first trial is left out, because it ran on a
+    selection for speed makes it differ more on average. Only the study's first trial is omitted, because it ran on a
     machine that had been idle for minutes.
 
     Args:
@@ -284,7 +284,7 @@ def apart(trials: Sequence[Trial], runs: Sequence[Trial], others: Sequence[Seque
     Args:
         trials: the whole study.
         runs: its trials of the configuration.
-        others: logarithms of each cycle's tokens/hour, for each further process.
+        others: logarithms of each cycle's tokens/hour, for each additional process.
     """
     known = _known(trials)
     further = _summed([left_in_median(logs, known.cycles) for logs in others], float(len(others)) ** 2)
@@ -297,13 +297,13 @@ def gain(
 ) -> Gain | None:
     """Estimates the throughput of ``configuration`` over ``over`` in the study's objective, minus 1, with its interval.
 
-    Every screen, page, report and route states the difference of two configurations by this one function. The other way
-    round it is the inverse, and decided alike. Where a knob moves the lengths, the interval holds what so few
-    completions leave open of them. ``None`` for one configuration, and if either has no undisturbed cycle.
+    Every screen, page, report and route uses this function for the difference of two configurations. Swapped arguments
+    give the inverse ratio and the same decision. If a knob changes the lengths, the interval includes the uncertainty
+    from few completions. ``None`` if the configurations are equal, or either has no undisturbed cycle.
 
     Args:
-        trials: the whole study, which tells how much processes differ.
-        process: what is known beforehand of the variance between processes; left out, what recorded studies show
+        trials: the whole study, which shows how much processes differ.
+        process: prior knowledge of the variance between processes; by default that of recorded studies
             (``noise.recorded_process``).
     """
     here, there = _sides(trials, configuration, over)
@@ -330,7 +330,7 @@ def gain(
 
 
 def gain_value(trials: Sequence[Trial], configuration: Configuration, over: Configuration) -> float | None:
-    """Returns the value of ``gain``, without its interval, which costs a hundred times as much."""
+    """Returns the value of ``gain`` without its interval, whose computation takes a hundred times as long."""
     here, there = _sides(trials, configuration, over)
     return math.expm1(_middle(here, there)) if here else None
 
@@ -338,10 +338,10 @@ def gain_value(trials: Sequence[Trial], configuration: Configuration, over: Conf
 def _sides(
     trials: Sequence[Trial], configuration: Configuration, over: Configuration
 ) -> tuple[Sequence[Trial], Sequence[Trial]]:
-    """Returns the runs of each by which two configurations are compared; none where they cannot be.
+    """Returns the runs of each by which two configurations are compared; empty if they cannot be.
 
-    Rounds in which both ran next to each other, on one node, are paired, in one order. With none, each has its
-    ``basis``; beside one that never ran in a round, the other has its runs outside the rounds, too.
+    Rounds in which both ran next to each other, on one node, are paired, in one order. Without such rounds each has its
+    ``basis``; if one never ran in a round, the other has only its runs outside the rounds.
     """
     clean = _known(trials).clean
     if configuration == over or configuration not in clean or over not in clean:

@@ -1,4 +1,4 @@
-"""Predicts from earlier trials whether the next search trial runs in the process of the one before. Pure.
+"""Predicts from earlier trials whether the next search trial runs in the process of the previous one. Pure.
 
 On a GPU a search trial may run in the process of the previous one, without a new start
 (docs/decisions/0023-warm-workers.md). A schedule without this prediction ends a search with much of its time left.
@@ -18,13 +18,13 @@ from trainer.child.contract import StartupPart
 WARM = 0.5
 """Share of the longest start up to which a start counts as one in a reused process."""
 RECENT = 50
-"""Most recent trials that are examined, beside the first."""
+"""Number of most recent trials that are examined, in addition to the first."""
 
 
 def goes_on(trials: Sequence[Trial], configuration: Configuration, framework: str, device: str) -> bool:
-    """Tells whether a search trial of ``configuration`` would run in the process of the newest of all trials.
+    """Tells whether a search trial of ``configuration`` would run in the process of the newest trial.
 
-    Confirmations have processes of their own, and on a CPU (``device``) no process is kept.
+    Confirmations have their own processes, and on a CPU (``device``) no process is kept.
     """
     newest = trials[-1] if trials else None
     if newest is None or device != "cuda" or not newest.fits or not newest.kind.is_searched:
@@ -36,8 +36,8 @@ def goes_on(trials: Sequence[Trial], configuration: Configuration, framework: st
 
 
 def processes_go_on(trials: Sequence[Trial], framework: str = "trl") -> bool:
-    """Tells whether the newest process serves another trial: presumed until it has served as many as the process before
-    it that was replaced although the next trial could have run in it."""
+    """Tells whether the newest process will run another trial. Assumes so until it has run as many as the previous
+    process that was replaced although the next trial could have run in it."""
     longest = max((start_s(t) for t in trials), default=0.0)
     served, most = 1, math.inf
     for before, after in itertools.pairwise(trials):

@@ -1,4 +1,4 @@
-"""The share of each changed knob in the gain of an answer over its baseline, by one model of all trials. Pure.
+"""Shares of the changed knobs in the gain of a recommendation over its baseline, by one model of all trials. Pure.
 
 In each phase of a cycle the logarithm of the time of a token is a sum: an effect of each value that differs from the
 baseline's, for knobs that act on the phase; a smaller effect of each pair of such values; the drift of the machine; and
@@ -7,10 +7,10 @@ the noise of the process and its cycles. All are normal: a Gaussian linear model
 solved over trials, which are fewer than effects (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.2).
 
 A knob's share is its Shapley value (Contributions to the Theory of Games II, 1953): its gain, averaged over all orders
-in which the changes could be made. In such a sum that is the knob's effect and half of each of its pairs', so shares
-are linear in the effects and add up to the whole. The whole is the gain that the study states (``evidence.gain``): the
-shares are those of the model, given that sum. Phases are joined by logarithmic means (Ang, Energy Policy 33, 2005),
-with which changes of their logarithms add up to that of the cycle.
+of the changes. In this sum that is the knob's effect plus half of each of its pairs', so shares are linear in the
+effects and add up to the total. The total is the gain that the study states (``evidence.gain``): the shares are those
+of the model, given that sum. Phases are combined by logarithmic means (Ang, Energy Policy 33, 2005), with which changes
+of their logarithms add up to that of the cycle.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def knob_shares(trials: Sequence[Trial], baseline: Configuration, answer: Config
 
 
 def _measured(trials: Iterable[Trial]) -> list[Trial]:
-    """Returns the trials with a speed. The study's first, on a machine idle before, is left out if it ran again."""
+    """Returns the trials with a speed, except the study's first if it was repeated: it ran on an idle machine."""
     found = [t for t in trials if t.feasible and not (t.emulated or t.only_disturbed) and t.merit and t.phase_shares]
     again = {t.configuration for t in found if t.kind is not TrialKind.BASELINE}
     return [t for t in found if t.kind is not TrialKind.BASELINE or t.configuration not in again]
@@ -161,7 +161,7 @@ def _logarithmic_mean(a: float, b: float) -> float:
 
 
 def _errors(runs: Sequence[Trial], samples: Sequence[Sample], process: float) -> Array:
-    """Returns the covariance of the logarithms of the trials' speeds by chance alone, shape (trials, trials)."""
+    """Returns the covariance of the logarithms of the trials' speeds due to noise alone, shape (trials, trials)."""
     cycles = fit_prior(samples)
     moments = np.array([t.number if t.pair is None else -1 - t.pair for t in runs])
     own = np.diag([process + left_in_median(sample.logs, cycles).variance for sample in samples])
@@ -202,7 +202,7 @@ def _summing_to(mean: Array, covariance: Array, whole: float, variance: float) -
 
 
 def _never_apart(has: Flags, acts: Flags) -> list[list[int]]:
-    """Returns the changes in groups: changes that act on one phase and occur in the same trials only are together."""
+    """Returns the changes in groups; changes of one group act on one phase and always occur in the same trials."""
     groups: list[list[int]] = []
     for k in range(has.shape[1]):
         alike = [not (has[:, k] ^ has[:, i]).any() and bool((acts[:, k] & acts[:, i]).any()) for i in range(k)]

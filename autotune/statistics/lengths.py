@@ -56,7 +56,7 @@ def spread_words(rows: Sequence[int]) -> str:
 
 
 def left_open(here: Sequence[Trial], there: Sequence[Trial]) -> float:
-    """Returns the variance of a log ratio that few rows contribute if each side has its own lengths; else 0.
+    """Returns the variance that few completions add to a log ratio if each side has its own lengths; else 0.
 
     The variance is that of the logarithms of the mean lengths: tokens/hour grow at most in proportion to the mean, as
     they do if a cycle takes the same time at all lengths.
@@ -84,8 +84,8 @@ def figures(runs: Sequence[Trial], tokens_per_hour: float) -> tuple[LengthFigure
 
 
 def figures_of(row: RecommendationRow) -> tuple[LengthFigure, ...]:
-    """Returns a row's speeds by length, without lengths that the limit cut to much the same; a row stored without them
-    has no figure at 2x."""
+    """Returns a row's speeds by length, except lengths that the limit made almost equal; a row stored without them has
+    no figure at 2x."""
     if row.lengths:
         once, *longer = row.lengths
         return (once, *(f for i, f in enumerate(longer) if not _cut(f, (once, *longer[:i]))))
@@ -94,7 +94,7 @@ def figures_of(row: RecommendationRow) -> tuple[LengthFigure, ...]:
 
 
 def _cut(figure: LengthFigure, shorter: Sequence[LengthFigure]) -> bool:
-    """Tells whether its completions are less than 1.2 times as long as those of one before it."""
+    """Tells whether ``figure`` has completions less than 1.2 times as long as an entry of ``shorter``."""
     known = [one.mean_length for one in shorter if one.mean_length and one.tokens_per_hour is not None]
     return bool(known) and figure.mean_length is not None and figure.mean_length < 1.2 * max(known)
 

@@ -1,4 +1,4 @@
-"""Noise of cycles within a process, and between processes of one configuration: presumed and estimated. Pure.
+"""Noise of cycles within a process, and between processes of one configuration: assumed and estimated. Pure.
 
 All speeds are logarithms of tokens/hour, one for each accepted cycle at recorded lengths. The variance of cycles is
 pooled over the study (``fit_prior``); a trial's own variance is shrunk towards it: (d0 s0^2 + d s^2) / (d0 + d), Smyth,
@@ -21,7 +21,7 @@ CYCLE_SPREAD = 0.03
 MEDIAN = math.pi / 2.0
 """Variance of the median of many normal values over that of their mean; an upper bound from three values on."""
 PRESUMED_DEGREES = 4
-"""Degrees of freedom that ``CYCLE_SPREAD`` counts as, beside the study's own."""
+"""Degrees of freedom that ``CYCLE_SPREAD`` counts as, in addition to the study's own."""
 PROCESS_SPREAD = 0.045
 """Standard deviation between processes that forecasts presume: the median of the ten intervals first recorded in
 benchmarks/tables/defaults-cpu.md. Intervals and the stopping rule presume ``PROCESS`` and ``GPU_PROCESS``."""
@@ -71,7 +71,7 @@ class NoisePrior:
     degrees: float
 
     def moderated(self, sample: Sample) -> NoisePrior:
-        """Returns the variance shrunk towards the prior, with the trial's own cycles counted in."""
+        """Returns the variance shrunk towards the prior, including the trial's own cycles."""
         own = max(0, len(sample.logs) - 1)
         degrees = self.degrees + own
         return NoisePrior((self.degrees * self.variance + own * sample.variance) / degrees, degrees)
@@ -139,9 +139,9 @@ def recorded_process(*, on_gpu: bool) -> NoisePrior:
 
 
 def presumed_process(cycles: NoisePrior, recorded: NoisePrior) -> NoisePrior:
-    """Returns the presumed variance between processes of one configuration, before any has run more than once.
+    """Returns the assumed variance between processes of one configuration, before any configuration has run twice.
 
-    The recorded variance, raised if the study's cycles vary much. Cycles that agree well do not lower it.
+    This is the recorded variance, raised if the study's cycles vary much. Cycles that agree well do not lower it.
 
     Args:
         cycles: result of ``fit_prior``.

@@ -61,7 +61,7 @@ def corrected(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """Returns ``trials`` as if every configuration had been searched once, with the verdict of its latest retry.
 
     If the verdict of the retry differs from that of the baseline or search trial, the retry replaces that trial, with
-    its kind and the retry's number. Failures that a retry disproved are left out.
+    its kind and the retry's number. Failures that a retry disproved are omitted.
     """
     trials = tuple(trials)
     latest = {t.configuration: t for t in sorted(trials, key=lambda t: t.number) if is_retry(t) and decided(t)}
@@ -79,7 +79,7 @@ def corrected(trials: Iterable[Trial]) -> tuple[Trial, ...]:
 
 
 def decided(trial: Trial) -> bool:
-    """Tells whether a finished trial gives a verdict: it was feasible, or failed for a reason of its own."""
+    """Tells whether a finished trial gives a verdict: it was feasible, or failed because of its configuration."""
     if trial.state is TrialState.FAIL:
         return trial.outcome is not None and not trial.inconclusive
     return trial.feasible

@@ -1,4 +1,4 @@
-"""The database of studies; the only room that imports sqlalchemy. ``open_store`` opens it."""
+"""The database of studies; the only package that imports sqlalchemy. ``open_store`` opens it."""
 
 from __future__ import annotations
 

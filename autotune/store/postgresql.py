@@ -90,7 +90,7 @@ class AdvisoryLock:
             return bool(connection.execute(_HOLDERS, self._key).all())
 
     def hold(self, session: Session) -> None:
-        """Checks that this process still has the lock; takes it again if the server has lost it.
+        """Checks that this process still has the lock; acquires it again if the server has lost it.
 
         A session that broke off unnoticed still holds the lock while the server has it.
 
@@ -251,7 +251,7 @@ def _state(error: Exception) -> str | None:
 
 
 def _first_sentence(message: str) -> str:
-    """Returns the first line of a driver's message; of several tries to connect, the last one's."""
+    """Returns the first line of a driver's message; among several tries to connect, the last one's."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     tries = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
     return (tries or lines or [""])[-1 if tries else 0]

@@ -15,10 +15,10 @@ GRACE_S = 10.0
 """A study may overrun its wall-clock budget by this much: the end of a trial and the recommendation."""
 
 PERSIST_EVERY_S = 1.0
-"""At most this much spending is forgotten when the tuner is killed."""
+"""At most this many seconds of spending are lost when the tuner is killed."""
 
 KEPT_PARTS = tuple(p.value for p in (StartupPart.SPAWN, StartupPart.IMPORT, StartupPart.LOAD, StartupPart.ENGINE))
-"""Of the start-up, what a trial in a process that ran one before is spared, of loading the most."""
+"""Parts of the start-up that a trial in an existing process saves, for loading most of it."""
 
 READ_AGAIN = 0.6
 """Presumed share of an engine's first start with compiled code that its second takes; on an H100 34 s of 58."""
@@ -49,7 +49,7 @@ class Ledger:
         return Spent(self._before.wall_s + run, self._before.gpu_s + run * self._gpus)
 
     def leave_out(self, seconds: float) -> None:
-        """Excludes time in which the study was paused."""
+        """Excludes the seconds in which the study was paused."""
         self._began += seconds
 
     def persist(self, *, force: bool = False) -> None:
@@ -62,7 +62,7 @@ class Ledger:
 
 
 def remaining_s(budget: Budget, spent: Spent, gpus: int) -> float | None:
-    """Returns the wall seconds until the first time limit, where a trial has ``gpus``; ``None`` without a limit."""
+    """Returns the wall seconds until the first time limit if a trial has ``gpus``; ``None`` without a limit."""
     left = []
     if budget.wall_s is not None:
         left.append(budget.wall_s - spent.wall_s)
@@ -77,8 +77,8 @@ def extended(budget: Budget, more: Mapping[str, float]) -> Budget:
 
 
 def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str | None:
-    """Returns the sentence of the limit that is used up, or ``None``. ``max_trials`` counts the baseline and the
-    search trials that decided something, not a winner's confirmation."""
+    """Returns the sentence of the exhausted limit, or ``None``. ``max_trials`` counts the baseline and search trials
+    with a verdict, not confirmations."""
     if budget.wall_s is not None and spent.wall_s >= budget.wall_s:
         return "the time budget is used up"
     if budget.gpu_hours is not None and spent.gpu_s >= budget.gpu_hours * 3600.0:
@@ -89,7 +89,7 @@ def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str 
 
 
 def searched(trials: Sequence[Trial]) -> int:
-    """Counts the trials against ``max_trials``; one that decided nothing of its configuration does not count."""
+    """Counts the trials against ``max_trials``; a trial without a verdict on its configuration does not count."""
     return sum(t.kind.is_searched and not t.inconclusive for t in trials)
 
 
@@ -106,8 +106,8 @@ class Cost:
     """Cycles the clock guard had a trial do again, on average: most trials' chance, not the configuration's nature."""
 
     def total(self, protocol: Protocol) -> float:
-        """Returns the seconds of all cycles of ``protocol``, with the mean repeats so far; where it may be ended early,
-        with the recorded cycles that such trials had."""
+        """Returns the seconds of all cycles of ``protocol``, with the mean number of repeats so far; with looks, uses
+        the mean number of recorded cycles of such trials."""
         often = float(protocol.recorded)
         if protocol.looks:
             often = protocol.looks[0] if self.looked is None else self.looked
@@ -121,11 +121,10 @@ class Cost:
 
 
 def predict(trials: Sequence[Trial], configuration: Configuration | None = None) -> Cost | None:
-    """Returns the predicted cost of a trial from finished ones, at the upper quartile; ``None`` before any was
-    measured.
+    """Predicts the cost of a trial from finished ones, at the upper quartile; ``None`` before any was measured.
 
-    A configuration that has run is predicted from its own trials, any other from all. One that its time limit or the
-    budget ended counts by the cycles it had.
+    A tried configuration is predicted from its own trials, any other from all. A trial that its time limit or the
+    budget ended counts with the cycles it completed.
     """
     measured = _measured(trials)
     own = [t for t in measured if t.configuration == configuration]
@@ -148,10 +147,10 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
 
 
 def predict_search(trials: Sequence[Trial], configuration: Configuration, *, kept: bool) -> Cost | None:
-    """Returns the predicted cost of a search trial of ``configuration``; ``None`` before any was measured.
+    """Predicts the cost of a search trial of ``configuration``; ``None`` before any was measured.
 
-    One that has not run is expected to be as fast as the median of those with its engine: slower ones are ended early.
-    ``kept``: it runs in the process of the trial before it.
+    An untried configuration is assumed as fast as the median of those with its engine, because slower ones are stopped
+    early. ``kept``: it runs in the process of the previous trial.
     """
     measured = _measured(trials)
     found = predict(trials, configuration)
@@ -170,8 +169,8 @@ def predict_search(trials: Sequence[Trial], configuration: Configuration, *, kep
 
 
 def _kept_start_s(similar: Sequence[Trial], measured: Sequence[Trial]) -> float:
-    """Returns the start-up seconds of a trial in a running process: as measured, else of a fresh start without kept
-    parts."""
+    """Returns the start-up seconds of a trial in a running process: measured ones, else those of a new start without
+    kept parts."""
     used = [_beside_s(t) for t in similar if t.startup and StartupPart.SPAWN.value not in t.startup]
     if used:
         return _upper(used)
@@ -180,7 +179,7 @@ def _kept_start_s(similar: Sequence[Trial], measured: Sequence[Trial]) -> float:
 
 
 def _fresh_start_s(similar: Sequence[Trial], measured: Sequence[Trial]) -> float:
-    """Returns the start-up seconds of a trial in its own process: of the newest such start, with filled caches."""
+    """Returns the start-up seconds of a trial in its own process: those of the newest one, with filled caches."""
     fresh = [t for t in similar if StartupPart.SPAWN.value in t.startup]
     if not fresh:
         return _upper([_beside_s(t) + _spared_s(t, similar) for t in similar])
@@ -204,13 +203,13 @@ def _cycle_s(trial: Trial) -> float:
 
 
 def _beside_s(trial: Trial) -> float:
-    """Returns the seconds of a trial outside its cycles; where one was cut, those of its start."""
+    """Returns the seconds of a trial outside its cycles; for an interrupted trial those of its start."""
     beside = max(0.0, (trial.seconds or 0.0) - sum(c.seconds for c in trial.cycles if c.rank == 0))
     return min(beside, sum(trial.startup.values())) if _was_cut(trial) and trial.startup else beside
 
 
 def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:
-    """Returns the start-up seconds that a trial saved by running in an existing process, by the longest start of its
+    """Returns the start-up seconds that a trial saved in an existing process, compared with the longest start of its
     kind."""
     if StartupPart.SPAWN.value in trial.startup:
         return 0.0
@@ -220,8 +219,8 @@ def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:
 
 
 def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
-    """Returns seconds that the next start of a kind is spared: tries made once, and the engine's compilation, then
-    read from a cache; where there was one such start, the next is presumed to take ``READ_AGAIN`` of it."""
+    """Returns the seconds that later starts of this kind save: one-time attempts, and the engine's compilation, later
+    read from a cache. After only one such start, assumes that the next takes ``READ_AGAIN`` of it."""
     tried, engine, similar = (
         _tried_s(trial, measured),
         StartupPart.ENGINE.value,
@@ -236,8 +235,8 @@ def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
 
 
 def _tried_s(trial: Trial, measured: Sequence[Trial]) -> float:
-    """Returns the seconds that no part of a start names, beyond the fewest of its kind's starts, or of all where it was
-    the only one: imports that cannot be shared are tried once for each kind."""
+    """Returns the start-up seconds without a named part, beyond the least of its kind (or of all kinds, if it is the
+    only one): each kind tries once to share imports that cannot be shared."""
     whole = [t for t in measured if t.startup and not _was_cut(t)]
     starts = [t for t in _same_kind(whole, trial.configuration) if StartupPart.SPAWN.value in t.startup]
     unnamed = [_beside_s(t) - sum(t.startup.values()) for t in (trial, *(starts if len(starts) > 1 else whole))]
@@ -245,7 +244,7 @@ def _tried_s(trial: Trial, measured: Sequence[Trial]) -> float:
 
 
 def _same_kind(measured: Sequence[Trial], configuration: Configuration) -> list[Trial]:
-    """Returns the trials with the same values of the settings on which a start's length depends most."""
+    """Returns the trials with the same values of the settings that most affect the length of a start."""
     kind = _kind(configuration)
     return [t for t in measured if _kind(t.configuration) == kind]
 

@@ -1,8 +1,8 @@
 """Plans the trials that confirm a leader before it is recommended. Pure.
 
-A leader was picked for having measured best, so its own figure flatters it (the winner's curse). It runs again in
-fresh processes, next to the reference, in the opposite order every second round. Natural and longer lengths are
-measured in the first round; further ones have only the cycles that the gain rests on.
+A leader was selected because it measured best, so its own figure is biased upwards (the winner's curse). It runs again
+in new processes, next to the reference, in the opposite order every second round. The first round also measures natural
+and longer lengths; later rounds only have the cycles that the gain is based on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MIN_ROUNDS = 1
 MAX_ROUNDS = 5
 """Twice as many where trials run on several nodes: a gain has to be surer there (``evidence.ON_SEVERAL_NODES``)."""
 KEPT_ROUNDS = 3
-"""So many are kept time for where a share of the budget holds them."""
+"""Number of rounds for which time is reserved, if a share of the budget suffices."""
 SHARE = 0.2
 """Largest share of a study's time that confirming may take, but for one round."""
 SMALL = 0.6
@@ -41,7 +41,7 @@ in a round than when it was chosen): a smaller one has twice ``SHARE``."""
 STOOD = 5
 """Search trials a leader has to have stood before it is confirmed while the search goes on ..."""
 WORTH = 0.05
-"""... and by how much it has to be faster than what was confirmed before."""
+"""... and by how much it must be faster than configurations confirmed before."""
 
 TRIES = 2
 """Runs of a configuration in one round, the first of which was too disturbed to rest a gain on."""
@@ -58,10 +58,10 @@ class ConfirmationPlan:
     round: tuple[Configuration, ...]
     """Configurations this round still has to run, this one first; half a round shows nothing."""
     reference: Configuration | None
-    """What the gain will be over; ``None`` where that is what leads, because the baseline failed."""
+    """Configuration that the gain is relative to; ``None`` if it leads itself, because the baseline failed."""
 
     def narrow(self, protocol: Protocol, configuration: Configuration) -> Protocol:
-        """Returns ``protocol`` for a configuration in a round by itself, where the rounds do not all fit."""
+        """Returns ``protocol`` for a configuration in its own round, if the rounds of all do not fit."""
         return of_reference(protocol) if configuration == self.reference else protocol
 
 
@@ -73,26 +73,26 @@ def protocol_for(study: Study, trials: Sequence[Trial] = (), configuration: Conf
 
 
 def bare(protocol: Protocol) -> Protocol:
-    """Drops a confirmation's optional cycles: those at twice the lengths, and the natural one where lengths are
+    """Drops a confirmation's optional cycles: those at twice the lengths, and the natural one if lengths are
     recorded."""
     natural = 0 if protocol.lengths else protocol.natural
     return replace(protocol, natural=natural, double=0, max_repeats=min(protocol.max_repeats, Protocol.max_repeats))
 
 
 def barest(protocol: Protocol) -> Protocol:
-    """Returns the smallest protocol a gain can rest on, for the second half of a round that has no more time."""
+    """Returns the smallest protocol that a gain can be based on, for the second half of a round without more time."""
     return replace(of_reference(bare(protocol)), max_repeats=0)
 
 
 def of_reference(protocol: Protocol) -> Protocol:
-    """Cuts a confirmation's protocol to the cycles that the gain rests on; natural ones, too,
-    where no lengths are recorded."""
+    """Cuts a confirmation's protocol to the cycles that the gain is based on, including natural ones if no lengths are
+    recorded."""
     return replace(protocol, natural=0 if protocol.lengths else protocol.natural, maximum=0, double=0)
 
 
 def next_trial(study: Study, trials: Sequence[Trial], at_most: int = 2) -> ConfirmationPlan | None:
-    """Returns the next confirmation trial, or ``None`` when every leader has had its rounds. Only the first
-    ``at_most`` leaders count, the one with the same learning first; the next best replaces one that failed."""
+    """Returns the next confirmation trial, or ``None`` when every leader has completed its rounds. Only the first
+    ``at_most`` leaders count, first the one with the same learning; the next best replaces a failed one."""
     anchor = evidence.reference(trials, study.spec.baseline)
     if anchor is None:
         return None
@@ -111,12 +111,11 @@ def next_trial(study: Study, trials: Sequence[Trial], at_most: int = 2) -> Confi
 
 
 def reserve_s(study: Study, trials: Sequence[Trial], total_s: float) -> float:
-    """Returns the wall seconds of the budget ``total_s`` to keep for confirming the present leaders; 0 before any
+    """Returns the wall seconds of the budget ``total_s`` to reserve for confirming the present leaders; 0 before any
     measurement.
 
-    While the leader is not decided: as many rounds, ``KEPT_ROUNDS`` at most, as ``SHARE`` of the budget holds, for
-    both leaders where they fit, and one ``bare`` one at least. Once it is decided: its part of a round, for one that
-    may follow it.
+    Before the leader is decided: as many rounds as fit in ``SHARE`` of the budget, at most ``KEPT_ROUNDS``, for both
+    leaders if they fit, and at least one ``bare`` round. Afterwards: the new leader's part of one round.
     """
     anchor = evidence.reference(trials, study.spec.baseline)
     if anchor is None:
@@ -145,11 +144,11 @@ def reserve_s(study: Study, trials: Sequence[Trial], total_s: float) -> float:
 
 
 def between(study: Study, trials: Sequence[Trial], spent_s: float) -> ConfirmationPlan | None:
-    """Returns a confirmation round that is due while the search goes on, or ``None``; ``spent_s`` are wall seconds of
-    the study.
+    """Returns a confirmation round that is due during the search, or ``None``; ``spent_s`` are wall seconds of the
+    study.
 
-    It is due when the leader has stood ``STOOD`` search trials, is ``WORTH`` it, and all confirming, this round
-    included, takes ``SHARE`` of the time so far at most.
+    It is due when the leader has led for ``STOOD`` search trials, is ``WORTH`` it, and all confirmations, including
+    this round, take at most ``SHARE`` of the time so far.
     """
     plan = next_trial(study, trials, at_most=1)
     if plan is None or plan.reference is None:
@@ -183,13 +182,13 @@ def half_done(study: Study, trials: Sequence[Trial]) -> ConfirmationPlan | None:
 
 
 def predict_s(protocol: Protocol, trials: Sequence[Trial], configuration: Configuration | None) -> float:
-    """Predicts the seconds of a trial; ``None`` is a configuration that has not run. 0 before any measured one."""
+    """Predicts the seconds of a trial; ``None`` is an untried configuration. 0 before any measured trial."""
     cost = predict(trials, configuration)
     return 0.0 if cost is None else cost.total(protocol)
 
 
 def _contenders(study: Study, trials: Sequence[Trial], anchor: Configuration) -> list[Configuration]:
-    """Returns the leaders to confirm. The baseline leading needs no proof; a mere reference that leads does."""
+    """Returns the leaders to confirm. A leading baseline needs no proof; a leading reference of another kind does."""
     spec = study.spec
     found = [leader.configuration for leader in evidence.leaders(trials, spec.baseline, spec.framework)]
     return [c for c in found if c != anchor or anchor != spec.baseline]
@@ -198,7 +197,7 @@ def _contenders(study: Study, trials: Sequence[Trial], anchor: Configuration) ->
 def _owed(
     trials: Sequence[Trial], contenders: Sequence[Configuration], anchor: Configuration
 ) -> list[tuple[int, Configuration]]:
-    """Returns (round, configuration) still to run in the first round that is owed, in order."""
+    """Returns the missing (round, configuration) pairs of the first incomplete round, in order."""
     done = _done(trials)
     for pair in range(2 * MAX_ROUNDS if evidence.on_several_nodes(trials) else MAX_ROUNDS):
         wanted = [c for c in contenders if pair < MIN_ROUNDS or _undecided(trials, c, anchor)]
@@ -221,12 +220,12 @@ def _done(trials: Sequence[Trial]) -> set[tuple[int | None, Configuration]]:
 
 
 def _was_disturbed(trial: Trial) -> bool:
-    """Tells whether too few of a finished run's cycles were undisturbed for a gain to rest on it."""
+    """Tells whether a finished run has too few undisturbed cycles for a gain."""
     return trial.feasible and sum(not c.noisy for c in trial.speed_cycles()) < ENOUGH_CYCLES
 
 
 def _counts(trial: Trial) -> bool:
-    """Tells whether a run counts: one that was broken off is owed again, one the machine kept breaking is not."""
+    """Tells whether a run counts: an interrupted run is repeated, except one that the machine keeps interrupting."""
     if trial.state is TrialState.FAIL and trial.outcome is not None:
         return trial.outcome.reason is FailureReason.INFRA
     return True

@@ -26,7 +26,7 @@ class Action(StrEnum):
     STOP = "stop"
     """Finish the running trial, then recommend; as Ctrl-C does."""
     CANCEL = "cancel"
-    """End now; what was measured is kept. As Ctrl-C twice."""
+    """Ends now and keeps all measurements, like a second Ctrl-C."""
     RETRY = "retry"
     """Run a trial's configuration again."""
     EXTEND = "extend"
@@ -43,10 +43,10 @@ class PendingRequests:
     """The requests made so far."""
 
     level: int = 0
-    """As ``StopToken.level``."""
+    """Stop level, as ``StopToken.level``."""
     paused: bool = False
     todo: tuple[Event, ...] = ()
-    """Requests to run a trial again or to extend the budget, that nobody has taken up yet."""
+    """Pending requests to run a trial again or to extend the budget."""
     last: int = 0
     """Id of the last event that was looked at."""
 
@@ -81,7 +81,7 @@ class Control:
 
     @property
     def level(self) -> int:
-        """The stronger request of the user of this terminal and of others."""
+        """The stronger of the stop requests from this terminal and from others."""
         self._look()
         return max(self._stop.level, self._asked.level)
 
@@ -100,7 +100,7 @@ class Control:
 
     @property
     def paused(self) -> bool:
-        """True while no new trial may begin; a running one goes on."""
+        """True while no new trial may start; a running one continues."""
         self._look()
         return self._asked.paused
 

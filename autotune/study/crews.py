@@ -1,7 +1,7 @@
-"""Crews that run a study's trials: one runner, one trial after the other, or several runners side by side.
+"""Crews that run a study's trials: one runner for trials in sequence, or several runners in parallel.
 
-With several runners each attempt has a thread of its own; its calls to its watcher are done on the loop's thread while
-the attempt waits, so neither the database nor the screen meets two threads.
+With several runners each attempt has its own thread. Calls to its watcher are executed on the loop's thread while the
+attempt waits, so database and screen are used by only one thread.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Alone:
 
 
 class ClosedError(Exception):
-    """The loop has ended, and a runner that still reports ends its attempt."""
+    """Raised in an attempt that still reports after the loop has ended, to end that attempt."""
 
 
 @dataclass(frozen=True)
 class _Call:
-    """Something an attempt has told, to be done on the loop's thread."""
+    """A call from an attempt, to be executed on the loop's thread."""
 
     act: Callable[[], Any]
     answer: Future[Any]
@@ -57,7 +57,7 @@ class _Call:
 
 @dataclass(frozen=True)
 class _End:
-    """An attempt has ended: with a report, or with an error that is the loop's to raise."""
+    """The end of an attempt: a report, or an error for the loop to raise."""
 
     place: int
     report: RunReport | None
@@ -65,8 +65,8 @@ class _End:
 
 
 class SideBySide:
-    """``ports.Crew`` of several runners with named places, each with one attempt at a time; ``stop`` is read on the
-    loop's thread only. ``nodes`` names the places' machines, where there are several."""
+    """``ports.Crew`` of several runners with named places, each with one attempt at a time; ``stop`` is only read on
+    the loop's thread. ``nodes`` names the places' machines, if there are several."""
 
     def __init__(
         self, runners: Sequence[tuple[str, TrialRunner]], stop: StopToken, nodes: Sequence[str] | None = None
@@ -93,7 +93,7 @@ class SideBySide:
         thread.start()
 
     def wait(self, timeout_s: float) -> tuple[tuple[int, RunReport], ...]:
-        """Returns the report of a trial as soon as one has ended. Raises the error of a runner or a watcher."""
+        """Returns the reports of trials as soon as one has ended. Raises the error of a runner or a watcher."""
         end = time.monotonic() + timeout_s
         while (left := end - time.monotonic()) > 0:
             self._level.level = self._stop.level
@@ -120,7 +120,7 @@ class SideBySide:
             self._messages.put(_End(place, None, error))
 
     def _ask(self, act: Callable[[], Any]) -> Any:
-        """Runs ``act`` on the loop's thread, for an attempt's thread, and waits for its result or error."""
+        """Runs ``act`` on the loop's thread for an attempt's thread, and returns its result or raises its error."""
         if self._closed:
             raise ClosedError
         call = _Call(act, Future())
@@ -159,7 +159,7 @@ class _Level:
 
 
 class _Relay:
-    """``ports.Watcher`` that calls another one on the loop's thread."""
+    """``ports.Watcher`` that executes the calls to another one on the loop's thread."""
 
     def __init__(self, inner: Watcher, ask: Callable[[Callable[[], Any]], Any]) -> None:
         self._inner, self._ask = inner, ask
@@ -180,20 +180,20 @@ class _Relay:
 
 
 ENOUGH = 6
-"""So many attempts in a row that the machine ended, three trials with their repeats."""
+"""Limit of consecutive attempts that the machine ended: three trials with their repeats."""
 ENOUGH_ABSENT = 2
-"""So many in a row without an input: each has waited for it."""
+"""Limit of consecutive attempts without an input file, each of which waited for it."""
 
 
 class MachineFaults:
-    """Counts the attempts in a row that the machine or the reward ended, in one run of the tuner. One fault of the
-    machine ends all ``at_once`` trials, so it takes as many times more."""
+    """Counts consecutive attempts that ended because of the machine or the reward, in one run of the tuner. One fault
+    of the machine ends all ``at_once`` trials, so its limit is multiplied by that number."""
 
     def __init__(self, at_once: int = 1) -> None:
         self._in_a_row = 0
         self._at_once = at_once
         self.halted: str | None = None
-        """Why no further trial is begun; ``None`` while one is."""
+        """Reason why no further trial starts; ``None`` while trials start."""
 
     def see(self, report: RunReport) -> None:
         """Takes the next attempt into account."""

@@ -1,4 +1,4 @@
-"""Finds the stored study of a specification, and says whether trials of this machine may be added to it."""
+"""Finds the stored study of a specification, and checks whether this machine may add trials to it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def find_or_create(
 ) -> tuple[Study, bool]:
     """Returns the study of this specification, and whether it existed.
 
-    ``fork``: where the name belongs to another, it is one beside that; else raises ``StudyDiffersError`` with the
-    difference. ``any_sampler``: a study that differs in the sampler alone is meant, and keeps its own.
+    ``fork``: if another study has the name, uses a numbered one; else raises ``StudyDiffersError`` with the difference.
+    ``any_sampler``: accepts a study that differs only in the sampler, and keeps its sampler.
     """
     try:
         there = store.study(spec.name)
@@ -51,7 +51,7 @@ def _under_next_name(store: Store, spec: StudySpec, now: float, *, any_sampler: 
 
 
 def check_machine(store: Store, study: Study, fingerprint: Fingerprint) -> None:
-    """Refuses to add to trials measured on another machine; the ``StudyDiffersError`` names the difference."""
+    """Refuses to add to trials measured on another machine; the ``StudyDiffersError`` states the difference."""
     before = store.fingerprint(study.id)
     if before is None:
         return

@@ -18,10 +18,10 @@ SAFELY = 1.2
 
 
 class Judge:
-    """Early-stopping decision on one attempt; final once made. What it has decided stays decided.
+    """Early-stopping decision on one attempt; never changes once made.
 
     Args:
-        known: what the trial is weighed against.
+        known: data that the trial is compared with.
         left: wall seconds until the attempt would be ended as TIMEOUT.
     """
 
@@ -58,16 +58,16 @@ class Judge:
 
 
 def judge_of(spec: StudySpec, trial: Trial, others: Sequence[Trial], left: Callable[[], float]) -> Judge | None:
-    """Returns the judge of a search trial with looks; ``None`` for any other trial, which has all its cycles."""
+    """Returns the judge of a search trial with looks; ``None`` for other trials, which run all their cycles."""
     if trial.kind is not TrialKind.SEARCH or not trial.protocol.looks or trial.emulated:
         return None
     return Judge(known_of(spec, [t for t in others if t.number != trial.number], trial.configuration), left)
 
 
 def known_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configuration) -> Known:
-    """Returns the reference for ``configuration``: the study's noise, and the best that answers all it could answer.
+    """Returns the data to compare a trial of ``configuration`` with: the study's noise, and its rivals.
 
-    A trial may only be ended by configurations that are candidates in every question of the study in which it is one.
+    Rivals are candidates for every row of the recommendation that ``configuration`` is a candidate for.
     """
     held = evidence.feasible(trials)
     rivals = [

@@ -1,4 +1,4 @@
-"""The loop of a study: decide, run, record, until something ends it. Nothing else waits or writes."""
+"""The loop of a study: decides, runs and records until a limit. No other module waits or writes."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class StudyResult:
 
 LOST = "the tuner died"  # cause of a repeat, as its event has it; others are a FailureReason
 LOOK_S = 1.0
-"""With several places: requests are looked at this often."""
+"""Seconds between two checks for requests, with several places."""
 LAST_EVENTS = 20
-"""Of an earlier run of the tuner: no time of this one is before theirs."""
+"""Events of an earlier run of the tuner; all times of this run are later than theirs."""
 
 
 class _PlanChangedError(Exception):
-    """Ends the baseline's attempt, because its first cycle asks for another plan. Its arguments: the plan, and why."""
+    """Ends the baseline's attempt, because its first cycle requires another plan. Arguments: plan and reason."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,8 @@ class StudyLoop:
         self._plan = None if self.prepared is None else self.prepared.plan
 
     def run(self) -> StudyResult:
-        """Resumes the study, then runs trials until the end and stores the recommendation. Raises ``StudyBusyError``
-        where another tuner runs it, ``StoreError`` where the database failed; everything acknowledged before is kept.
-        """
+        """Resumes the study, then runs trials until the end and stores the recommendation. Raises ``StudyBusyError`` if
+        another tuner runs it, ``StoreError`` if the database failed; everything acknowledged before is kept."""
         with self.store.lock(self.study.id):
             ledger = Ledger(self.store, self._clock, self.study.id, self._gpu_count)
             try:
@@ -143,7 +142,7 @@ class StudyLoop:
             return self._conclude(ended_by)
 
     def _check_plan(self, trial: Trial, began: float, ledger: Ledger) -> None:
-        """Raises ``_PlanChangedError`` where the first cycle of the baseline asks for another plan."""
+        """Raises ``_PlanChangedError`` if the first cycle of the baseline requires another plan."""
         left = remaining_s(self.budget, ledger.spent(), self.study.spec.resources.total_gpus)
         before = self._plan
         if trial.number or before is None or left is None:
@@ -158,7 +157,7 @@ class StudyLoop:
             self._say("forecast_corrected", words, trial)
 
     def _begin_anew(self, plan: Plan, why: str) -> StudyResult:
-        """Stores the study of another plan, its baseline to run again. What the user asks for meanwhile counts."""
+        """Stores the study with another plan, which repeats its baseline. Keeps user requests made meanwhile."""
         assert self.prepared is not None and self.prepared.by_plan is not None  # noqa: S101, PT018  (narrowing)
         successor = self.prepared.by_plan(plan)
         spec = replace(successor.spec, name=self.study.spec.name, sampler=self.study.spec.sampler)
@@ -170,10 +169,10 @@ class StudyLoop:
         return StudyResult(self.study, None, ended_by, trials, stopped, successor=None if stopped else successor)
 
     def retry(self, draft: TrialDraft) -> Trial:
-        """Runs one configuration again outside the search; returns the trial, WAITING if broken off.
+        """Runs one configuration again outside the search; returns the trial, WAITING if interrupted.
 
-        A retry of it that an earlier run left waiting goes on. When the study had ended, its recommendation is made
-        anew. Raises as ``run``, or ``MachineError``: no trial can run.
+        Continues a retry of it that an earlier run left waiting. If the study had ended, updates its recommendation.
+        Raises as ``run`` does, or ``MachineError`` if no trial can run.
         """
         with self.store.lock(self.study.id):
             ledger = Ledger(self.store, self._clock, self.study.id, self._gpu_count)
@@ -203,14 +202,14 @@ class StudyLoop:
         return next((t for t in self._history.trials() if (t.state, t.source, t.configuration) == wanted), None)
 
     def _renew(self) -> None:
-        """Makes the answer of a study that had ended anew, with the trials since."""
+        """Updates the recommendation of a study that had ended, with the later trials."""
         before = self.store.recommendation(self.study.id)
         if before is None or self.store.study(self.study.id).status is not StudyStatus.DONE:
             return
         self._recommend(self._history.trials(), before.ended_by)
 
     def _say_budget(self) -> None:
-        """Stores the limits, for `status` in another terminal, and the command, which continues the study."""
+        """Stores the limits, for `status` in another terminal, and the command that continues the study."""
         where = {"places": list(self._crew.places), "nodes": list(self._crew.nodes)}
         self._say("session_started", "the tuner started", None, **vars(self.budget), **where, command=self.command)
 
@@ -256,7 +255,7 @@ class StudyLoop:
         return not self._take_up(self.requests.todo()) and self._settled
 
     def _take_up(self, todo: Sequence[Event]) -> bool:
-        """Queues the trials to run again and extends the budget, as requested; returns whether anything was."""
+        """Queues the requested retries and extends the budget; returns whether there were any."""
         for event in todo:
             if event.kind == Action.EXTEND.event_kind:
                 self.budget = extended(self.budget, event.data.get("more", {}))
@@ -268,7 +267,7 @@ class StudyLoop:
         return bool(todo)
 
     def _next(self, place: int, trials: tuple[Trial, ...], spent: Spent) -> Trial | schedule.StudyEnd | schedule.Wait:
-        """Returns the trial to start in a free place: one that waits, or a new one."""
+        """Returns the trial to start in a free place: a waiting one, or a new one."""
         nodes = self._crew.nodes
         live = tuple(nodes[each] for each in self._ran if each not in self._left)
         slot = Slot(self._here(place, trials), nodes[place], live)
@@ -298,7 +297,7 @@ class StudyLoop:
         self._crew.start(place, assignment, recorder)
 
     def _started(self, waiting: Trial, place: str, node: str) -> Trial:
-        """Stores and shows the trial as its attempt begins, with its place if there are several."""
+        """Stores and shows the trial at the start of its attempt, with its place if there are several."""
         on_node = {"node": node} if node else {}
         where = {"place": place, **on_node} if place else {}
         on = f" on {place}" if place else ""
@@ -322,7 +321,7 @@ class StudyLoop:
             self._say_neighbours(attempt.trial)
 
     def _leave(self, place: int, report: RunReport) -> None:
-        """Excludes a place with a fault from further trials, while there is another."""
+        """Excludes a faulty place from further trials, if there is another."""
         if (report.gpu_faults or report.place_lost) and len(self._ran) - len(self._left) > 1:
             self._left.add(place)
             name, why = self._crew.places[place], "; ".join(report.gpu_faults) or report.place_lost
@@ -367,20 +366,20 @@ class StudyLoop:
             self._say("ruled_out", message, trial, ruled_out=count)
 
     def _cause_to_repeat(self, trial: Trial, outcome: Outcome, report: RunReport) -> str:
-        """Returns why a trial is repeated; empty: it is not. One broken off by a stop goes on when the study is
-        resumed, whatever it met as all its processes were told to end."""
+        """Returns why a trial is repeated; empty if it is not. A trial interrupted by a stop continues when the study
+        resumes, whatever error it reported while its processes ended."""
         if report.absent or (not outcome.ok and self.stop.level >= 2):
             return "stopped"
         cause = outcome.reason.value if outcome.reason else ""
         return cause if schedule.again(outcome, self._repeats(trial, cause), compiled=report.compiled) else ""
 
     def _repeats(self, trial: Trial, cause: str) -> int:
-        """Counts the repeats of a trial by their cause: a tuner that died says nothing of the machine or the reward."""
+        """Counts the repeats of a trial by their cause; a dead tuner says nothing about machine or reward."""
         told = self.store.events(self.study.id, limit=10_000, kind="trial_repeated")
         return sum(event.trial == trial.number and event.data.get("cause") == cause for event in told)
 
     def _recover(self) -> None:
-        """Restores a study whose tuner died to a state in which no trial is RUNNING; ends processes of dead tuners of
+        """Restores the study of a dead tuner to a state in which no trial is RUNNING; ends processes of dead tuners of
         any open study, which may hold a GPU."""
         others = [s.id for s in self.store.studies() if s.status is StudyStatus.OPEN and s.id != self.study.id]
         dead = [self.study.id, *(other for other in others if not self.store.is_locked(other))]

@@ -1,8 +1,8 @@
-"""Assigns trials of a study to slots and nodes, so that no gain is a neighbour's or a faster node's. Pure.
+"""Assigns trials of a study to slots and nodes, so that no gain is due to a neighbour or a faster node. Pure.
 
 Trials share memory bandwidth, PCIe lanes, power and disks, so copies of the baseline run at once in every slot. Each
-node runs the baseline, and one node both halves of a round of confirmation; a half whose node is gone runs again with
-its other half.
+node runs the baseline, and both halves of a confirmation round run on one node; if the node of a half is gone, both
+halves run again.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from autotune.domain import Study, Trial, TrialDraft, TrialKind, TrialState
 from autotune.study.protocols import protocol_of
 
 SOURCE = "beside"
-"""Of a copy, with how many were to run at once: ``beside/8``."""
+"""Source of a copy, followed by the number of parallel trials: ``beside/8``."""
 NODE = "node"
-"""Of a node's own baseline: ``node/NAME``."""
+"""Source of a node's own baseline: ``node/NAME``."""
 MOST = 0.03
-"""Share by which neighbours may slow a cycle for a confirmation to run beside them."""
+"""Largest slowdown of a cycle by other trials, as a share, at which a confirmation may run beside them."""
 
 
 def source(at_once: int) -> str:
@@ -30,12 +30,12 @@ def source(at_once: int) -> str:
 
 
 def copies(trials: Sequence[Trial], at_once: int) -> list[Trial]:
-    """Returns the copies of this check, in any state, without copies that the machine or a person ended."""
+    """Returns the copies of this check, in any state, except copies that the machine or a person ended."""
     return [t for t in trials if t.source == source(at_once) and not t.inconclusive]
 
 
 def due(study: Study, trials: Sequence[Trial], at_once: int) -> TrialDraft | None:
-    """Returns the next copy; ``None`` if all have been started, or the baseline did not hold."""
+    """Returns the next copy; ``None`` if all have been started, or the baseline was not feasible."""
     held = any(t.kind is TrialKind.BASELINE and t.feasible for t in trials)
     if at_once == 1 or not held or len(copies(trials, at_once)) >= at_once:
         return None
@@ -53,11 +53,11 @@ class Check:
 
     at_once: int
     slower: float | None
-    """Share by which a cycle took longer beside the others than alone; ``None`` where a copy failed."""
+    """Slowdown of a cycle by the other trials, as a share; ``None`` if a copy failed."""
 
     @property
     def fine(self) -> bool:
-        """Whether a confirmation may run beside other trials."""
+        """True if confirmations may run beside other trials."""
         return self.slower is not None and self.slower <= MOST
 
     def sentence(self) -> str:
@@ -83,12 +83,12 @@ def checked(trials: Sequence[Trial], at_once: int) -> Check | None:
 
 
 def _pace(trial: Trial) -> float:
-    """Returns the mean logarithm of the seconds for a token."""
+    """Returns the mean logarithm of the seconds per token."""
     return statistics.fmean(math.log(c.seconds / max(1, c.completion_tokens)) for c in trial.speed_cycles())
 
 
 def fine(trials: Sequence[Trial], at_once: int) -> bool:
-    """Tells whether the check was made and found no more than ``MOST``."""
+    """Tells whether the check was made and found an effect of at most ``MOST``."""
     found = checked(trials, at_once)
     return found is not None and found.fine
 
@@ -96,8 +96,8 @@ def fine(trials: Sequence[Trial], at_once: int) -> bool:
 def must_wait(trials: Sequence[Trial], kind: TrialKind, at_once: int, node: str = "") -> bool:
     """Tells whether a trial of ``kind`` has to wait, on ``node``, for running trials.
 
-    The baseline runs alone, and so does a confirmation on its node unless neighbours do not disturb; one confirmation
-    runs at a time.
+    The baseline runs alone, and so does a confirmation on its node, unless neighbours do not disturb it; only one
+    confirmation runs at a time.
     """
     running = [t for t in trials if t.state is TrialState.RUNNING]
     if not running:
@@ -121,7 +121,7 @@ class Slot:
     node: str = ""
     """Empty where there is one machine."""
     nodes: tuple[str, ...] = ()
-    """Of all places that take trials."""
+    """Nodes of all places that take trials."""
 
 
 ALONE = Slot()
@@ -129,7 +129,7 @@ ALONE = Slot()
 
 
 def node_due(study: Study, trials: Sequence[Trial], slot: Slot) -> TrialDraft | None:
-    """Returns the baseline of the slot's node if that has none yet, among several; ``None`` before any has held."""
+    """Returns the baseline of the slot's node if it still lacks one, among several nodes; ``None`` before any fits."""
     spec = study.spec
     own = [t for t in trials if t.configuration == spec.baseline and t.kind is not TrialKind.SEARCH]
     held = any(t.feasible for t in own)
@@ -140,7 +140,7 @@ def node_due(study: Study, trials: Sequence[Trial], slot: Slot) -> TrialDraft | 
 
 def whole_rounds(trials: Sequence[Trial], nodes: Collection[str]) -> Sequence[Trial]:
     """Returns ``trials`` without finished halves of rounds whose other half cannot follow, because their node is gone.
-    An empty name in ``nodes``, which take trials, or none is this machine without a cluster."""
+    ``nodes`` are those that take trials; none, or an empty name, is this machine without a cluster."""
     nodes = nodes or ("",)
     rounds: dict[tuple[int, str], set[str]] = {}
     for trial in trials:
@@ -152,13 +152,13 @@ def whole_rounds(trials: Sequence[Trial], nodes: Collection[str]) -> Sequence[Tr
 
 
 def node_of_round(trials: Sequence[Trial], pair: int | None) -> str:
-    """Returns the node of a round of confirmation; empty before its first half."""
+    """Returns the node of a confirmation round; empty before its first half."""
     halves = [t for t in trials if t.kind is TrialKind.CONFIRM and t.pair == pair and t.node and not t.inconclusive]
     return halves[-1].node if halves else ""
 
 
 def confirming(trials: Sequence[Trial], pair: int | None, slot: Slot) -> bool:
-    """Tells whether the round's next trial is for the slot's node: that of its other half, else the least loaded."""
+    """Tells whether the round's next trial runs on the slot's node: that of its other half, else the least loaded."""
     if len(set(slot.nodes)) < 2:
         return True
     where = node_of_round(trials, pair)
@@ -168,7 +168,7 @@ def confirming(trials: Sequence[Trial], pair: int | None, slot: Slot) -> bool:
 
 
 def waits_for(trials: Sequence[Trial], waiting: Trial, slot: Slot) -> bool:
-    """Tells whether a trial that an earlier attempt left behind is for another node."""
+    """Tells whether a waiting trial of an earlier attempt belongs to another node."""
     others = [t for t in trials if t.number != waiting.number]
     if waiting.kind is TrialKind.CONFIRM:
         return not confirming(others, waiting.pair, slot)

@@ -17,22 +17,22 @@ RESTLESS = 0.5
 JUDGED_FROM = 4
 """Cycles before that is asked: fewer than those of a first trial."""
 MOST_REPEATS = 12
-"""Of a trial that a gain rests on."""
+"""Most repeats of a trial that counts for a gain."""
 
 
 def baseline_draft(study: Study) -> TrialDraft:
-    """Returns trial 0: the user's present configuration, with natural-length cycles to draw the lengths from."""
+    """Returns trial 0: the user's present configuration, with natural-length cycles that provide the lengths."""
     return study.draft(TrialKind.BASELINE, study.spec.baseline, protocol_of(study), "baseline")
 
 
 def retry_draft(study: Study, trials: Sequence[Trial], configuration: Configuration) -> TrialDraft:
-    """Returns a repeat of a tried configuration, measured as a search trial but no part of the search."""
+    """Returns a repeat of a tried configuration, measured as a search trial but outside the search."""
     return study.draft(TrialKind.VERIFY, configuration, protocol_of(study, trials, configuration), retries.SOURCE)
 
 
 def protocol_of(study: Study, trials: Sequence[Trial] = (), configuration: Configuration | None = None) -> Protocol:
     """Returns the protocol of the next measured trial of ``configuration``, or of the baseline: recorded lengths, or
-    natural cycles to draw them from."""
+    natural cycles that provide them."""
     lengths = replayed(study, trials, configuration)
     if lengths:
         return replace(study.spec.protocol, natural=0, lengths=lengths)
@@ -41,11 +41,10 @@ def protocol_of(study: Study, trials: Sequence[Trial] = (), configuration: Confi
 
 
 def search_protocol(study: Study, trials: Sequence[Trial], configuration: Configuration | None = None) -> Protocol:
-    """Returns the protocol of the next search trial; without repeats on a machine where a repeat is mostly disturbed
-    too.
+    """Returns the protocol of the next search trial, without repeats if this machine mostly disturbs repeats too.
 
-    A trial that emulates, which no look could end, has the cycles of a first look and no repeats; so has one with
-    lengths of its own.
+    A trial with emulated FP8, which no look could end, or with its own lengths has the cycles up to a first look and no
+    repeats.
     """
     protocol = protocol_of(study, trials, configuration)
     same_lengths = configuration is None or moving_lengths(configuration) == moving_lengths(study.spec.baseline)
@@ -55,13 +54,13 @@ def search_protocol(study: Study, trials: Sequence[Trial], configuration: Config
 
 
 def without_repeats(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
-    """Returns ``protocol`` without repeats of disturbed cycles, on a machine where most repeats are disturbed too."""
+    """Returns ``protocol`` without repeats of disturbed cycles, on a machine that disturbs most repeats too."""
     return replace(protocol, max_repeats=0) if is_noisy_machine(trials) else protocol
 
 
 def with_repeats(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
-    """Returns ``protocol`` with the repeats that undisturbed cycles need on this machine, and half of them again
-    spare: n p / (1 - p) for n cycles of which a share p is disturbed (negative binomial), none far beyond
+    """Returns ``protocol`` with the repeats that undisturbed cycles need on this machine, times 1.5: n p / (1 - p) for
+    n cycles of which a share p is disturbed (negative binomial). No repeats if the result is far above
     ``MOST_REPEATS``."""
     share = disturbed_share(trials)
     needed = 1.5 * protocol.recorded * share / max(1e-9, 1.0 - share)

@@ -1,4 +1,4 @@
-"""Reads a study's trials; stores and displays the reports of a running one, and ends it when it is measured enough."""
+"""Reads a study's trials; stores and displays the reports of a running one, and ends it once it is measured enough."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from trainer.child.contract import CurrentPhase, NoteRecord, Record, StartupReco
 
 
 class History:
-    """Reads a study's trials while its lock is held. Finished trials never change and numbers go up one by one, so
-    those before the first unfinished one are the same objects each time."""
+    """Reads a study's trials while its lock is held. Finished trials never change and numbers ascend, so each call
+    returns the same objects for the trials before the first unfinished one."""
 
     def __init__(self, store: Store, study_id: int) -> None:
         self._store = store
@@ -46,9 +46,9 @@ class Recorder:
     judge: Judge | None = None
     """Weighs the trial against the study's others; ``None`` leaves it all its cycles."""
     check: Callable[[Trial], None] = lambda _: None
-    """Called with the trial, after each cycle too; what it raises ends the attempt."""
+    """Called with the trial, also after each cycle; its exception ends the attempt."""
     lengths: tuple[int, ...] = ()
-    """Those it was told."""
+    """Completion lengths that were passed to the trial."""
 
     @property
     def enough(self) -> bool | None:

@@ -1,8 +1,8 @@
-"""Next step of a study: run a trial, or end with a reason. Pure.
+"""Decides the next step of a study: run a trial, or end with a reason. Pure.
 
 Order: the baseline (again, if the budget, the machine or the tuner's death ended it), then proposals while the
 remaining budget holds a trial and the confirmation of the present leaders, then that confirmation. A leader that has
-stood for a while is confirmed before, as long as all confirming takes a fifth of the time.
+led for a while is confirmed earlier, as long as all confirmations take a fifth of the time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TIMEOUT_FACTOR = 4.0
 """A trial may take this many times its prediction before it is stopped."""
 SHORTEST_TIMEOUT_S = 120.0
 FIRST_SERVER_S = 900.0
-"""For the start of a rollout server, as long as no trial has told how long it takes: as long as it may take."""
+"""Seconds for the start of a rollout server before any was measured: the longest allowed."""
 SAFELY = 1.25
 """A search trial may take this many times its prediction of the time that is not kept for the confirmation."""
 ENDING_S = 10.0
@@ -85,7 +85,7 @@ class Deadline:
 
 @dataclass(frozen=True)
 class Wait:
-    """The step that starts nothing before a running trial has ended."""
+    """The step that starts nothing until a running trial has ended."""
 
     elsewhere: bool = False
     """Something may start in a place of another node."""
@@ -97,10 +97,10 @@ ALL_TRIED = "every legal combination that could fit has been tried, or is not ex
 def next_step(
     study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer, slot: Slot = ALONE
 ) -> NextTrial | StudyEnd | Wait:
-    """Returns the next step for a free slot, while trials run in others or none does. Reads nothing but its arguments.
+    """Returns the next step for a free slot, whether or not trials run in others. Reads nothing but its arguments.
 
-    After the baseline its copies run in all slots at once (``neighbours``), one on each node. While others run,
-    proposals go on as long as the time holds them, and one due confirmation at a time, on the node of its other half.
+    After the baseline, its copies run in all slots at once (``neighbours``), one on each node. While others run,
+    proposals continue as long as the time allows, with one due confirmation at a time, on the node of its other half.
     The last confirmation waits for the end of the search.
     """
     trials = neighbours.whole_rounds(trials, slot.nodes)
@@ -139,7 +139,7 @@ def next_step(
 def _next_alone(
     study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, remaining: float | None, proposer: Proposer
 ) -> NextTrial | StudyEnd:
-    """Returns the next trial or the end while no trial runs."""
+    """Returns the next trial or the end if no trial runs."""
     if not trials or retries.undecided(trials, study.spec.baseline):
         return NextTrial(baseline_draft(study))
     lost_cause = hopeless(trials)
@@ -162,7 +162,7 @@ def _must_wait(trials: Sequence[Trial], kind: TrialKind, budget: Budget, slot: S
 
 
 def _for_here(step: NextTrial | StudyEnd, trials: Sequence[Trial], slot: Slot) -> bool:
-    """Tells whether a step may run in ``slot``: any but a half of a round that runs on another node."""
+    """Tells whether a step may run in ``slot``: any except a half of a round that runs on another node."""
     if not isinstance(step, NextTrial) or step.draft.kind is not TrialKind.CONFIRM:
         return True
     return neighbours.confirming(trials, step.draft.pair, slot)
@@ -175,14 +175,14 @@ def _proposed(proposer: Proposer, trials: Sequence[Trial], here: Sequence[Trial]
 
 
 def _running(trials: Sequence[Trial], but: str = "") -> bool:
-    """Tells whether a trial runs that is not of the source ``but``."""
+    """Tells whether a trial runs whose source is not ``but``."""
     return any(t.state is TrialState.RUNNING and (not but or t.source != but) for t in trials)
 
 
 def interrupted(
     study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, slot: Slot = ALONE
 ) -> Trial | Wait | None:
-    """Returns a WAITING trial of an earlier attempt that ``slot`` may run, if the budget lets it be measured."""
+    """Returns a WAITING trial of an earlier attempt that ``slot`` may run, if the budget suffices to measure it."""
     waiting = next(
         (t for t in trials if t.state is TrialState.WAITING and not neighbours.waits_for(trials, t, slot)), None
     )
@@ -206,7 +206,7 @@ def deadline(
     spent: Spent,
     here: Sequence[Trial] | None = None,
 ) -> Deadline:
-    """Bounds one attempt; a search trial leaves the time of its leaders' confirmation. ``here``: as in ``Slot``."""
+    """Limits the time of one attempt; a search trial leaves time for a confirmation. ``here``: as in ``Slot``."""
     cost = _cost(study, trials, trial.kind, trial.configuration, here)
     if cost is None:
         own = FIRST_TRIAL_TIMEOUT_S
@@ -237,13 +237,13 @@ def _longest_s(trials: Sequence[Trial], trial: Trial, cost: Cost) -> float:
 
 
 def _first_server(study: Study, trials: Sequence[Trial], configuration: Configuration) -> bool:
-    """Tells whether a trial needs a rollout server, and no start of one was measured."""
+    """Tells whether a trial needs a rollout server, and no start of a server was measured yet."""
     known = any(StartupPart.SERVER.value in t.startup for t in trials)
     return not known and serving_gpus(configuration, study.spec.resources) > 0
 
 
 def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
-    """Returns the wall seconds kept for the confirmation; 0 without a time limit."""
+    """Returns the wall seconds reserved for the confirmation; 0 without a time limit."""
     whole = budget.seconds_on(study.spec.resources.total_gpus)
     if whole is None:
         return 0.0
@@ -251,15 +251,15 @@ def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
 
 
 def kept_s(study: Study, trials: Sequence[Trial], budget: Budget, remaining: float, needed: float) -> float:
-    """Returns the seconds of ``remaining`` kept for the confirmation when a search trial that needs ``needed`` starts.
-    ``reserve_s``, but 0 where that would keep the trial out and no confirmation could follow."""
+    """Returns the seconds of ``remaining`` reserved for the confirmation when a search trial of ``needed`` seconds
+    starts: ``reserve_s``, but 0 if that would exclude the trial and no confirmation could follow."""
     kept = reserve_s(study, trials, budget)
     return 0.0 if remaining - kept < needed and not _confirmable(study, trials, remaining) else kept
 
 
 def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
     """Returns the outcome that the study records: CANCELLED if the study's own budget ended the attempt, CRASH if it
-    claims success without a measurement."""
+    reports success without a measurement."""
     if outcome.reason is FailureReason.TIMEOUT and bound.by_budget:
         message = retries.SHARE_ENDED if trial.kind is TrialKind.SEARCH else retries.BUDGET_ENDED
         advice = _more_budget(trial, bound.seconds) if trial.kind is TrialKind.BASELINE else ""
@@ -274,7 +274,7 @@ def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
 
 
 def _more_budget(trial: Trial, got_s: float) -> str:
-    """Returns the advice for a budget that did not hold the first trial, by its cycles and the seconds it got."""
+    """Returns the advice for a budget that was too short for the first trial, by its cycles and seconds."""
     smaller = "fewer rows per update, shorter completions or a smaller model"
     took = [c.seconds for c in trial.cycles if c.rank == 0]
     if not took:
@@ -295,7 +295,7 @@ def again(outcome: Outcome, earlier: int, *, compiled: bool) -> bool:
 
 
 def lost(trial: Trial, deaths: int) -> Outcome | None:
-    """Returns the outcome of a trial in which the tuner has died ``deaths`` times; ``None``: it is run again."""
+    """Returns the outcome of a trial in which the tuner has died ``deaths`` times; ``None``: it runs again."""
     if deaths < LOST_ATTEMPTS:
         return None
     return Outcome(
@@ -313,7 +313,7 @@ def _cost(
     here: Sequence[Trial] | None = None,
 ) -> Cost | None:
     """Predicts a trial's cost: a search trial by the process it will run in (``here``: finished trials of its place),
-    any other in its own."""
+    any other trial in its own process."""
     if kind is not TrialKind.SEARCH:
         return predict(trials, configuration)
     others = [t for t in trials if t.state.is_finished]
@@ -350,7 +350,7 @@ def _unused(remaining: float, needed: float, what: str) -> str:
 
 
 def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, remaining: float | None) -> NextTrial | None:
-    """Returns the due confirmation: the other half of an open round, or a round due while the search goes on."""
+    """Returns the due confirmation: the other half of an open round, or a round that is due during the search."""
     plan, over = confirmation.half_done(study, trials), GRACE_S / 2
     if plan is None and remaining is not None:
         plan, over = confirmation.between(study, trials, spent.wall_s), 0.0
@@ -360,7 +360,7 @@ def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, remaining: f
 def _search(
     study: Study, trials: Sequence[Trial], budget: Budget, remaining: float | None, proposer: Proposer
 ) -> NextTrial | StudyEnd:
-    """Returns the next search trial; if it does not fit for a process's start, one that goes on in the last."""
+    """Returns the next search trial; if time is too short for a process start, one that reuses the last process."""
     draft = _drafted(study, trials, proposer.propose(trials, len(trials)))
     if draft is None:
         return StudyEnd(ALL_TRIED)
@@ -399,8 +399,8 @@ def _confirmation(study: Study, trials: Sequence[Trial], remaining: float | None
 def _fitting(
     trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, remaining: float | None, over: float = 0.0
 ) -> NextTrial | None:
-    """Returns the plan's trial with the protocol the round has time for, or ``None``. ``over``: seconds of the grace
-    that the second half of a round may use."""
+    """Returns the plan's trial with the protocol that fits the round's time, or ``None``. ``over``: seconds of the
+    grace period that the second half of a round may use."""
     draft = plan.draft
     for protocol in (draft.protocol, confirmation.bare(draft.protocol)):
         if remaining is None or remaining >= _round_s(trials, plan, protocol):
@@ -412,7 +412,7 @@ def _fitting(
 
 
 def _confirmable(study: Study, trials: Sequence[Trial], remaining: float) -> bool:
-    """Tells whether a leader has begun to be confirmed, or its first round, the barest, fits into the time."""
+    """Tells whether a leader's confirmation has begun, or its shortest first round fits into the time."""
     if any(trial.kind is TrialKind.CONFIRM for trial in trials):
         return True
     plan = confirmation.next_trial(study, trials, at_most=1)
@@ -420,7 +420,7 @@ def _confirmable(study: Study, trials: Sequence[Trial], remaining: float) -> boo
 
 
 def _round_s(trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, protocol: Protocol) -> float:
-    """Predicts the seconds that the plan's round still needs, by itself."""
+    """Predicts the seconds that the plan's round still needs, without other rounds."""
     return sum(confirmation.predict_s(plan.narrow(protocol, c), trials, c) for c in plan.round)
 
 
@@ -429,7 +429,7 @@ def _by_reward(trial: Trial) -> bool:
 
 
 def hopeless(trials: Sequence[Trial]) -> str | None:
-    """Explains why no further trial can do better than the first ones did; ``None`` while one may."""
+    """Explains why no further trial can succeed if the first ones failed; ``None`` if one may."""
     mended = retries.disproved(trials)
     judged_trials = [t for t in trials if t.number not in mended and (not t.inconclusive or _by_reward(t))]
     first = judged_trials[0].outcome if judged_trials else None

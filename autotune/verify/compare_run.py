@@ -1,7 +1,7 @@
 """Compares an exported command's tokens/hour, read from the framework's log, with the study's stated figure. Pure.
 
-The observed side uses nothing of the tuner's meter: times are those at which TRL's log lines arrive, and lengths are
-those that the lines report.
+The observed side uses no measurement of the tuner: times are those at which TRL's log lines arrive, and lengths are
+those in the lines.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LoggedUpdate:
 
 @dataclass(frozen=True)
 class CycleShape:
-    """Rows of one whole cycle, from one generation to the next."""
+    """Rows of one cycle, from one generation to the next."""
 
     rows: int
     """Completions generated in a cycle, over all ranks."""
@@ -74,7 +74,7 @@ class ObservedCycle:
 
 @dataclass(frozen=True)
 class ObservedRun:
-    """Measured whole cycles of a run, without the warm-up."""
+    """Measured complete cycles of a run, without the warm-up."""
 
     cycles: tuple[ObservedCycle, ...]
     prompt: float | None = None
@@ -181,7 +181,7 @@ class RunVerdict:
 
     @property
     def undecided(self) -> bool:
-        """True if the difference may be chance between processes, or if most cycles were disturbed."""
+        """True if the difference may be due to chance between processes, or if most cycles were disturbed."""
         by_chance = self.ratio_low <= 1.0 + TOLERANCE and self.ratio_high >= 1.0 - TOLERANCE
         return not self.agrees and (by_chance or self.drowned)
 
@@ -239,7 +239,7 @@ def shape_of(study: Study, configuration: Configuration) -> CycleShape:
 
 
 def observe(steps: Sequence[LoggedUpdate], shape: CycleShape, warming: int = 1) -> ObservedRun | None:
-    """Returns the whole cycles in the logged updates of a run after the first ``warming``; ``None`` without any."""
+    """Returns the complete cycles in the logged updates of a run after the first ``warming``; ``None`` without any."""
     found = []
     for first in range(warming * shape.updates, len(steps) - shape.updates + 1, shape.updates):
         cycle = steps[first : first + shape.updates]
@@ -259,7 +259,7 @@ def observe(steps: Sequence[LoggedUpdate], shape: CycleShape, warming: int = 1) 
 
 
 def _prompt(steps: Sequence[LoggedUpdate], shape: CycleShape, completion_tokens: float, cycles: int) -> float | None:
-    """Returns the mean prompt length: tokens generated since the first cycle, less the completions, per row."""
+    """Returns the mean prompt length: tokens generated since the first cycle, minus the completions, per row."""
     tokens = [step.tokens for step in steps[:: shape.updates] if step.tokens is not None]
     if len(tokens) <= cycles:
         return None

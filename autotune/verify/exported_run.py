@@ -51,7 +51,7 @@ class InterruptedVerification(Exception):  # noqa: N818  (not an error: the user
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """An exported configuration, prepared to be run and timed."""
+    """An exported configuration that is ready to be run and timed."""
 
     study: Study
     supporting: Sequence[Trial]
@@ -171,11 +171,11 @@ class Rehearsal:
 
 
 def verify(rehearsal: Rehearsal, rounds: int = 1) -> RunVerdict:
-    """Runs the exported command ``rounds`` times in fresh processes, and compares it with the stated figure.
+    """Runs the exported command ``rounds`` times in new processes, and compares it with the stated figure.
 
     Raises:
         MachineError: the command cannot be run here, or does not train.
-        UsageError: the study has nothing to compare with, or the framework prints other lines.
+        UsageError: the study has no figure to compare with, or the framework prints other lines.
         InterruptedVerification: the user stopped it.
     """
     stated = compare_run.stated_by(rehearsal.supporting, rehearsal.exported.row.tokens_per_hour, rehearsal.shape)

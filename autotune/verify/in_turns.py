@@ -1,7 +1,7 @@
-"""Compares two exported configurations by the framework's own log: both run in turns, without the tuner's meter.
+"""Compares two exported configurations by the framework's own log: both run alternately, without the tuner's meter.
 
 The log gives the time of each step and the lengths of completions. The CPU use of other programs is measured from
-outside; disturbed steps are left out, and a turn of mostly disturbed steps is repeated.
+outside; disturbed steps are ignored, and a run of mostly disturbed steps is repeated.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Side:
 
 @dataclass(frozen=True)
 class TurnsVerdict:
-    """Comparison of the answer with the baseline."""
+    """Comparison of the recommended configuration with the baseline."""
 
     baseline: Side
     answer: Side
@@ -63,12 +63,12 @@ class TurnsVerdict:
 
     @property
     def by_tokens(self) -> float:
-        """Ratio of tokens/hour, answer to baseline."""
+        """Ratio of tokens/hour, recommended configuration to baseline."""
         return self.answer.tokens_per_hour / self.baseline.tokens_per_hour
 
     @property
     def by_seconds(self) -> float:
-        """Ratio of the speed of a step in the median round; chance differences of lengths move it little."""
+        """Ratio of the speed of a step in the median round; random differences of lengths hardly affect it."""
         return statistics.median(self.rounds)
 
 
@@ -79,7 +79,7 @@ def order(rounds: int) -> list[tuple[int, str]]:
 
 
 def compare(steps: Sequence[Step]) -> TurnsVerdict:
-    """Compares the undisturbed steps of both runs; decides nothing, and compares all steps, if no round has both."""
+    """Compares the undisturbed steps of both runs. If no round has both, compares all steps and decides nothing."""
     clean = [step for step in steps if step.clean]
     rounds = _rounds(clean)
     baseline, answer = (_side(clean if rounds else steps, run) for run in (BASELINE, ANSWER))
@@ -87,12 +87,12 @@ def compare(steps: Sequence[Step]) -> TurnsVerdict:
 
 
 def interval_holds(verdict: TurnsVerdict, gain: Gain | None) -> bool | None:
-    """Tells whether the stated interval holds the ratio of tokens/hour; ``None`` if that is not decided."""
+    """Tells whether the stated interval contains the ratio of tokens/hour; ``None`` if undecided."""
     return None if verdict.disturbed or gain is None else gain.low <= verdict.by_tokens - 1.0 <= gain.high
 
 
 def turns_lines(steps: Sequence[Step], verdict: TurnsVerdict, gain: Gain | None) -> list[str]:
-    """Returns the figures of both exports in turns, one line each; the last states whether the stated gain holds."""
+    """Returns the figures of both exports, one line each; the last line states whether the stated gain is confirmed."""
     taken = f"other programs took more than {percent(TAKEN)} of the CPU"
     lines = [f"steps     {len(steps)}; in {sum(not step.clean for step in steps)} of them {taken}"]
     for name, side in ((BASELINE, verdict.baseline), (ANSWER, verdict.answer)):
@@ -126,9 +126,9 @@ def _side(steps: Sequence[Step], run: str) -> Side:
 
 
 def take_turns(sides: Mapping[str, Rehearsal], rounds: int, say: Callable[[str], None]) -> list[Step]:
-    """Runs both exports in turns; returns all steps but those of the warm-up.
+    """Runs both exports alternately; returns all steps except those of the warm-up.
 
-    A round has its own prompts and random state, the same for both. Raises as ``Rehearsal.run``.
+    A round has its own prompts and random state, the same for both. Raises as ``Rehearsal.run`` does.
     """
     steps: list[Step] = []
     for number, run in order(rounds):

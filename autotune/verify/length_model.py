@@ -2,9 +2,9 @@
 
 A long run has other lengths than the recorded ones that a figure was measured at. The cost of longer completions comes
 from the supporting trials' cycles at 1x, 2x and the maximum. The seconds T of a cycle in each phase p are a function of
-one amount of work w:
+an amount of work w:
 
-    T_p(w) = s · piecewise linear through (w_1x, t_1x), (w_2x, t_2x), (w_max, t_max)
+T_p(w) = s · piecewise linear through (w_1x, t_1x), (w_2x, t_2x), (w_max, t_max)
 
 * generate: w = a · M + b · N, with M the longest completion of each generation, summed over the cycle's generations,
   and N the cycle's completion tokens: a batch runs until its longest row ends, and a step costs more the more rows
@@ -18,7 +18,7 @@ between processes enter no slope, and any trial of the configuration can contrib
 the mean slope of all cycles at other lengths, natural ones included (recorded lengths hold the longest rows in every
 cycle, natural ones do not). It continues so above 1x if 2x and the maximum are no more work. Natural cycles that other
 programs disturbed are used only if no other cycle has other lengths, because a disturbed slope is closer than a
-presumed one. A slope is never negative, and below 1x never steeper than proportional. If only 1x was measured, time is
+assumed one. A slope is never negative, and below 1x never steeper than proportional. If only 1x was measured, time is
 proportional to work (to M for generate). s is one factor for all phases, which makes the cycle at the mean work of 1x
 take the time of the stated tokens/hour.
 """
@@ -136,9 +136,9 @@ def predict_from(
     """Fits the length model of a stated figure; ``None`` without cycles at the recorded lengths.
 
     Args:
-        supporting: trials of one configuration that the figure rests on.
-        alike: other trials of the configuration. Their speed is not used, but the extra time of each at other lengths
-            over its own 1x shows the cost of lengths.
+        supporting: trials of one configuration that give the figure.
+        alike: other trials of the configuration. Only their differences are used: the additional time of each at other
+            lengths over its own time at 1x.
     """
     once = [c for t in supporting for c in t.speed_cycles()]
     lengths = [n for c in once for n in c.lengths]
@@ -163,13 +163,13 @@ def predict_from(
 
 
 _Difference = tuple[CycleWork, dict[str, float]]
-"""Work and seconds by phase of a longer cycle, minus the means of its own process at 1x."""
+"""Work and seconds by phase of a longer cycle, minus the means of the same process at 1x."""
 
 
 def _differences(
     telling: Sequence[Trial], kind: CycleKind, shape: CycleShape, *, disturbed: bool = False
 ) -> list[_Difference]:
-    """Returns the extra work and seconds of the cycles of one kind over their process's mean at 1x. ``disturbed``
+    """Returns the additional work and seconds of the cycles of one kind over their process's mean at 1x. ``disturbed``
     includes natural cycles that other programs disturbed."""
     found = []
     for trial in telling:
@@ -188,7 +188,7 @@ def _differences(
 def _weights(differences: Sequence[_Difference], base: CycleWork, seconds: float) -> tuple[float, float]:
     """Fits a and b by non-negative least squares to the seconds that generation took beyond 1x.
 
-    If the longest rows are the same in all cycles, their cost is presumed: time is proportional to them.
+    If the longest rows are the same in all cycles, assumes that time is proportional to them.
     """
     proportional = seconds / base.longest if base.longest > 0 else 0.0
     points = [(d.longest, d.tokens, times.get(Phase.GENERATE.value, 0.0)) for d, times in differences]

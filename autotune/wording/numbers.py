@@ -46,13 +46,13 @@ def signed_percent(ratio: float, low: float = 0.0, high: float = 0.0) -> str:
 
 
 def tells_nothing(low: float, high: float) -> bool:
-    """Tells whether the ends of an interval of positive figures differ more than fourfold."""
+    """Tells whether an interval of positive figures is uninformative: its ends differ more than fourfold."""
     return high > 4.0 * low
 
 
 def ratio_words(value: float, low: float, high: float, level: str = "") -> str:
-    """Returns ``+25 % (95 % interval -1 % to +57 %)`` for ratios minus 1 with an interval of that ``level``, all in
-    times if the highest is; in words where the interval tells nothing."""
+    """Formats ``+25 % (95 % interval -1 % to +57 %)`` for ratios minus 1 with an interval of that ``level``, all as
+    multiples if the highest needs it; a phrase if the interval is uninformative."""
     figure, least, most = (signed_percent(each, low, high) for each in (value, low, high))
     if tells_nothing(1.0 + low, 1.0 + high):
         return "not told apart from noise" if low <= 0.0 <= high else f"{figure}, by how much is not known"

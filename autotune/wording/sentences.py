@@ -50,12 +50,12 @@ def headline(row: RecommendationRow, recommendation: Recommendation, baseline: C
 
 
 def gain_figure(gain: Gain) -> str:
-    """Formats a gain: ``+21.3 %`` or ``3.20x``; ``faster`` where its interval tells no more."""
+    """Formats a gain: ``+21.3 %`` or ``3.20x``; only ``faster`` if its interval is uninformative."""
     return signed_percent(gain.value, gain.low, gain.high)
 
 
 def over(recommendation: Recommendation) -> str:
-    """Returns the name of the configuration that gains are stated over: ``the baseline`` or ``reference #3``."""
+    """Returns the name of the configuration that gains are relative to: ``the baseline`` or ``reference #3``."""
     return "the baseline" if recommendation.baseline == "ok" else f"reference #{recommendation.reference}"
 
 
@@ -93,7 +93,7 @@ def lengths_words(row: RecommendationRow) -> str:
 
 
 def row_gain_words(row: RecommendationRow) -> str:
-    """Formats the gain of a row as ``gain_words`` does, in both objectives if the reference holds another number of
+    """Formats the gain of a row as ``gain_words`` does, in both objectives if the reference uses another number of
     GPUs. Empty for the reference itself."""
     if row.gain is None:
         return ""

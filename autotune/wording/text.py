@@ -82,8 +82,8 @@ def _harmless(character: str) -> str:
 
 
 def knob_value(value: KnobValue | None, name: str = "") -> str:
-    """Formats the value of a knob: ``on`` or ``off`` for a switch, ``-`` for a knob that is not set; ``1 GiB`` of one
-    whose ``name`` ends in ``_bytes``."""
+    """Formats the value of a knob: ``on`` or ``off`` for a switch, ``-`` for an unset knob, ``1 GiB`` if ``name`` ends
+    in ``_bytes``."""
     if value is None:
         return "-"
     if name.endswith("_bytes") and isinstance(value, int) and value % (1 << 20) == 0:
@@ -94,7 +94,7 @@ def knob_value(value: KnobValue | None, name: str = "") -> str:
 
 
 def short_name(knob: str) -> str:
-    """Returns the column head of a knob: its short name, its own name if short, else the first letters of its words."""
+    """Returns the column head of a knob: its short name, its own name if short, else the initials of its words."""
     known = SHORT_NAMES.get(knob)
     if known is not None:
         return known

@@ -93,7 +93,7 @@ def _share(values: Mapping[str, KnobValue], unset: Mapping[str, KnobValue]) -> F
 
 
 def keys_of(framework: str, reach: Reach) -> dict[str, str]:
-    """Returns knob -> key, as the catalogue writes it, of every knob that ``framework`` takes by ``reach``."""
+    """Returns knob -> key, as the catalogue writes it, of every knob that ``framework`` sets by ``reach``."""
     settings = ((name, knob.frameworks.get(framework)) for name, knob in KNOBS.items())
     return {name: setting.key for name, setting in settings if setting is not None and setting.reach is reach}
 
@@ -101,7 +101,7 @@ def keys_of(framework: str, reach: Reach) -> dict[str, str]:
 def plain_keys(framework: str, translated: Collection[str], *, dotted: bool = False) -> dict[str, str]:
     """Returns knob -> key of every native knob whose value is passed on unchanged under one key.
 
-    A text that is no key (``bf16/fp16``, an option of a server) does not count. Hydra's ``+`` before a key is left out.
+    Omits texts that are not keys (``bf16/fp16``, an option of a server). Removes Hydra's ``+`` before a key.
     """
     found = {name: key.removeprefix("+") for name, key in keys_of(framework, Reach.NATIVE).items()}
     return {

@@ -1,4 +1,4 @@
-"""Batch shape and the chunks of the log-prob pass."""
+"""Knobs of the batch shape and the chunks of the log-prob pass."""
 
 from __future__ import annotations
 

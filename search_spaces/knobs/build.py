@@ -1,4 +1,4 @@
-"""Short words the catalogue's tables are written in."""
+"""Helper functions that build the entries of the catalogue's tables."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ ENGINE_ARGUMENT_0_18 = "trl.trainer.grpo_trainer.LLM(%s=...)"
 
 
 def native(key: str, default: KnobValue | None = None, *, follows: str = "") -> Setting:
-    """Builds a setting that the framework has as a key."""
+    """Builds the setting of a knob that the framework has as a key."""
     return Setting(key, Reach.NATIVE, default, follows)
 
 
 def seam(place: str, default: KnobValue | None = None, *, follows: str = "") -> Setting:
-    """Builds a setting that replaces ``place`` in the framework from outside."""
+    """Builds the setting of a knob that a patch of ``place`` in the framework sets (a seam)."""
     return Setting(place, Reach.SEAM, default, follows)
 
 
 def environment(variable: str, default: KnobValue | None = None) -> Setting:
-    """Builds a setting passed to the process as the environment variable ``variable``."""
+    """Builds the setting of a knob that the environment variable ``variable`` sets."""
     return Setting(variable, Reach.ENVIRONMENT, default)
 
 
@@ -94,7 +94,7 @@ def engine_settings(
     seam_argument: str = "",
     own: Mapping[str, KnobValue] = MappingProxyType({}),
 ) -> dict[str, Setting]:
-    """Returns the settings of a vLLM engine argument that TRL and Open-R1 take only through a seam.
+    """Returns the settings of a vLLM engine argument that TRL and Open-R1 accept only through a seam (a patch).
 
     Args:
         default: default of every framework that ``own`` does not name.

@@ -1,4 +1,4 @@
-"""Precision, master weights, optimizer, activation storage, kernels, compilation, the allocator and the data loader."""
+"""Knobs of precision, master weights, optimizer, activation storage, kernels, compilation, the allocator and the data loader."""
 
 from __future__ import annotations
 

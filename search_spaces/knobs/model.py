@@ -12,7 +12,7 @@ from search_spaces.errors import SpaceError
 
 
 class Effect(StrEnum):
-    """Effect of a knob on the training run, mildest first."""
+    """Effect of a knob on the training run, weakest first."""
 
     SPEED = "speed"
     """Time and memory only; the same expected gradient."""

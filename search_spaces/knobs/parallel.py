@@ -1,4 +1,4 @@
-"""Training parallelism: ZeRO, FSDP2, offloads, buckets."""
+"""Knobs of training parallelism: ZeRO, FSDP2, offloads, buckets."""
 
 from __future__ import annotations
 

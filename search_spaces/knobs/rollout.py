@@ -1,4 +1,4 @@
-"""The rollout engine: which, where, how much memory, how many; and its scheduling, graphs, compilation and caches."""
+"""Knobs of the rollout engine: kind, place, memory share, number, scheduling, graphs, compilation and caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Legality: named, pure rules that hold before anything is launched."""
+"""Legality: named, pure rules that are checked before a launch."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check_baseline(baseline: Mapping[str, KnobValue], resources: Resources) -> t
 
 
 def _of_other_rows(violated: Violation, case: Case) -> Violation:
-    """Returns ``violated`` with nearest values that change the rows per update, if no values at fixed rows mend it."""
+    """Returns ``violated`` with nearest values that change the rows per update, if no values at fixed rows fix it."""
     rule = next(
         (each for each in batch_rules.RULES if each.name == violated.rule and each.judge(case) is not None), None
     )
@@ -121,7 +121,7 @@ _SHARES = 100
 
 
 def nearest(case: Case, broken: Rule, rules: tuple[Rule, ...]) -> tuple[tuple[str, KnobValue], ...]:
-    """Returns for each remedy of ``broken`` the closest value that mends it and breaks no rule that held before."""
+    """Returns for each remedy of ``broken`` the closest value that fixes it and breaks no rule that held before."""
     held = [r for r in rules if r is not broken and r.judge(case) is None]
     found = ((name, _closest(case, name, broken, held)) for name in broken.remedies)
     return tuple((name, value) for name, value in found if value is not None)
@@ -162,7 +162,7 @@ def _closest(case: Case, name: str, broken: Rule, rules: list[Rule]) -> KnobValu
 
 
 def _outwards(knob: Knob, value: KnobValue | None) -> Iterator[KnobValue]:
-    """Yields other values of the knob, closest first; of two equally close numbers the smaller first."""
+    """Yields other values of the knob, closest first; among two equally close numbers the smaller first."""
     if knob.kind is Kind.BOOL:
         yield from (v for v in (False, True) if v is not value)
     elif knob.kind is Kind.CHOICE:

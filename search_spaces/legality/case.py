@@ -109,12 +109,12 @@ class Case:
 
     @property
     def engine(self) -> bool:
-        """Whether the configuration generates with an engine that holds its own weights."""
+        """True if the configuration generates with an engine that has its own weights."""
         return self.get("rollout_engine") in ENGINES
 
     @property
     def megatron(self) -> bool:
-        """Whether the configuration trains with Megatron-Core's modules."""
+        """True if the configuration trains with Megatron-Core's modules."""
         return self.get("training_engine") == "megatron"
 
     @property
@@ -218,8 +218,8 @@ def dependents(name: str) -> tuple[str, ...]:
 class Rule:
     """A named condition.
 
-    ``judge`` returns ``None`` where it holds, else a sentence without its full stop. It reads no
-    knob outside ``reads``. Nearest legal values are searched among the knobs ``remedies``.
+    ``judge`` returns ``None`` if it holds, else a sentence without its full stop. It reads no knob outside ``reads``.
+    Nearest legal values are searched among the knobs ``remedies``.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Rules of the GPUs: who trains, who generates, how a model is spread."""
+"""Rules of the GPUs: which train, which generate, and how a model is spread over them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Rules of Megatron-Core, for every framework that trains with Megatron, and of Megatron-SWIFT on top of them.
+"""Rules of Megatron-Core, for every framework that trains with it, and further rules of Megatron-SWIFT.
 
-Read in ``megatron/core`` of Megatron-LM: ``parallel_state.py`` (``initialize_model_parallel``), ``transformer/
+Sources: ``megatron/core`` of Megatron-LM: ``parallel_state.py`` (``initialize_model_parallel``), ``transformer/
 transformer_config.py`` (``__post_init__``), ``transformer/moe``; and in ``verl/workers/engine/megatron``. Line numbers
-of Megatron-SWIFT (``megatron rlhf`` of ms-swift 4.6) are of ``swift/megatron/arguments/megatron_args.py``.
+of Megatron-SWIFT (``megatron rlhf`` of ms-swift 4.6) refer to ``swift/megatron/arguments/megatron_args.py``.
 """
 
 from __future__ import annotations

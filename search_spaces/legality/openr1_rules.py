@@ -32,7 +32,7 @@ REWARDS = (
 
 
 def _keyed(knob: Knob) -> Rule:
-    """Makes a rule that keeps a knob at the framework's own value if only a seam could change it."""
+    """Makes a rule that keeps a knob at the framework's own value if only a patch could change it."""
     setting = knob.frameworks[FRAMEWORK]
 
     def judge(case: Case) -> str | None:

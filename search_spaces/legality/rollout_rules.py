@@ -69,8 +69,8 @@ def model_length(case: Case) -> str | None:
 def expandable_segments(case: Case) -> str | None:
     """Requires CUDA for expandable segments and, with vLLM before 0.20.1, an engine that does not sleep.
 
-    Later ones switch them off around their memory pool (vllm/device_allocator/cumem.py:380); ms-swift does so itself
-    (swift/rlhf_trainers/rollout_mixin.py:502).
+    Later versions disable the segments around their memory pool (vllm/device_allocator/cumem.py:380); ms-swift does so
+    itself (swift/rlhf_trainers/rollout_mixin.py:502).
     """
     if case.get("expandable_segments") is not True:
         return None
@@ -148,8 +148,8 @@ def token_budget(case: Case) -> str | None:
 def guessed_tokens(case: Case) -> str | None:
     """Requires a GPU, ``speculative_tokens`` and compatible user keys for speculative decoding.
 
-    On a CPU vLLM 0.31 gave 59 of 1,024 tokens log-probs up to 4.2 away from the model's: those drawn where a guess was
-    rejected. Greedy tokens are right, and so are all without guesses.
+    On a CPU vLLM 0.31 gave 59 of 1,024 tokens log-probs up to 4.2 away from the model's: those sampled after a rejected
+    guess. Greedy tokens are right, and so are all tokens without guesses.
     """
     if not case.vllm or case.get("speculative_decoding") in (None, "none"):
         return None

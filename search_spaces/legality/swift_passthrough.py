@@ -1,4 +1,4 @@
-"""Rules of ms-swift 4.6.0 about arguments that are no knobs, with the numbers of ``swift_rules``."""
+"""Rules of ms-swift 4.6.0 about arguments that are not knobs, with the numbers of ``swift_rules``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When this process began, and whose it is: its start-up time before the framework, and its end with its parent."""
+"""Finds when this process started, which gives its start-up time before the framework, and ends it with its parent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TAKEN: List[float] = []
 
 
 def end_with_parent() -> Callable[[], None]:
-    """Ends this process once its parent has ended: nobody waits for its answer. Returns a call that stops that."""
+    """Ends this process once its parent has ended: nothing else reads its results. Returns a call that stops this."""
     parent, over = os.getppid(), threading.Event()
 
     def watch() -> None:
@@ -39,7 +39,7 @@ def asked_at(moment: float) -> None:
 def take() -> Optional[float]:
     """Returns the seconds since this process was requested; ``None`` from the second call on.
 
-    Without ``asked_at`` the count begins when the kernel started this process, or the launcher of its ranks.
+    Without ``asked_at`` the time starts when the kernel started this process, or the launcher of its ranks.
     """
     if _TAKEN:
         return None

@@ -34,7 +34,7 @@ def says_why(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """Turns a framework's error about its settings, raised inside, into an ``IllegalSettingError``."""
+    """Converts a framework's error about its settings, raised in the block, to an ``IllegalSettingError``."""
     try:
         yield
     except SET_UP as error:
@@ -50,7 +50,7 @@ def is_within(version: str, window: Tuple[Tuple[int, ...], Tuple[int, ...]]) -> 
 
 
 def check_version(name: str, version: str, window: Tuple[Tuple[int, ...], Tuple[int, ...]]) -> None:
-    """Raises ``IllegalSettingError`` outside the window: figures of an unknown trainer would not be true."""
+    """Raises ``IllegalSettingError`` outside the window: figures of an untested trainer could be wrong."""
     if not is_within(version, window):
         low, high = (".".join(map(str, bound)) for bound in window)
         said = "%s %s" % (name, version) if version else "no %s" % name
@@ -60,7 +60,7 @@ def check_version(name: str, version: str, window: Tuple[Tuple[int, ...], Tuple[
 
 
 def check_rows(rows: int, spec: TrialSpec) -> None:
-    """Raises ``IllegalSettingError`` if an update has other rows than the trial."""
+    """Raises ``IllegalSettingError`` if an update has another number of rows than the trial."""
     if rows != spec.rows_per_update:
         sizes = (rows, spec.rows_per_update)
         raise IllegalSettingError("these settings make %d rows per update, the trial is of %d" % sizes)
@@ -73,7 +73,7 @@ def check_lengths(spec: TrialSpec) -> None:
 
 
 def updates_per_cycle(accumulation: int, steps: Optional[int], iterations: Optional[int]) -> int:
-    """Returns the updates of one cycle: all that a generation serves, since only whole rounds are timed.
+    """Returns the updates of one cycle: all that one generation serves, because only complete cycles are timed.
 
     Args:
         steps: micro-batches of a generation; by default the accumulation.
@@ -82,7 +82,7 @@ def updates_per_cycle(accumulation: int, steps: Optional[int], iterations: Optio
 
 
 def prompt_count(updates: int, rows: int) -> int:
-    """Returns the number of prompts for one epoch of ``updates`` updates of ``rows`` rows; two rows at least share one.
+    """Returns the number of prompts for one epoch of ``updates`` updates of ``rows`` rows; at least two rows share one.
 
     Frameworks shuffle by this number. It is a power of two, so that trials with a few cycles more or less train on the
     same prompts in the same order, with every group size.

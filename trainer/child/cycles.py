@@ -16,12 +16,12 @@ recorded machine), below observed start-up effects (0.9)."""
 
 @dataclass
 class CyclePlan:
-    """Walks through a protocol: warm-up, recorded, natural, maximum, double; natural first where it gives the lengths.
+    """Orders a protocol's cycles: warm-up, recorded, natural, maximum, double; natural first if it gives the lengths.
 
-    The recorded cycles, which make the figure, so have the same prompts in all trials that are compared.
+    The recorded cycles, which give the speed, thus have the same prompts in all trials that are compared.
 
-    A disturbed cycle is discarded and repeated at once, at most ``max_repeats`` times over the whole trial, and not at
-    all where all natural cycles, two at least, were disturbed: on such a machine a repeat is, too.
+    A disturbed cycle is discarded and repeated at once, at most ``max_repeats`` times over the whole trial. It is not
+    repeated if all natural cycles, at least two, were disturbed: such a machine disturbs repeats too.
     """
 
     protocol: Protocol
@@ -34,7 +34,7 @@ class CyclePlan:
 
     @property
     def longest(self) -> int:
-        """Most cycles the trial can take, repeats included."""
+        """Largest number of cycles of the trial, including repeats."""
         p = self.protocol
         return p.warmup + p.natural + p.recorded + p.maximum + p.double + p.max_repeats
 
@@ -51,8 +51,7 @@ class CyclePlan:
         return next((kind for kind, count in wanted if done[kind] < count), None)
 
     def judge(self, kind: CycleKind, outside_cpu: Optional[float], compiled: bool = False) -> Tuple[bool, bool]:
-        """Counts a finished cycle and returns (accepted, noisy); ``compiled``: a compiler ran in it, which happens
-        once.
+        """Counts a finished cycle and returns (accepted, noisy); ``compiled``: a one-time compilation ran in it.
 
         Only timed cycles are repeated: a disturbed natural cycle has true lengths and rewards, so it is kept and
         marked.
@@ -68,7 +67,7 @@ class CyclePlan:
         return True, disturbed
 
     def take_back(self) -> bool:
-        """Marks a counted recorded cycle to be repeated after all; False if no repeats are left."""
+        """Marks a counted recorded cycle for a repeat; returns False if no repeats are left."""
         if self.repeats >= self.protocol.max_repeats:
             return False
         self.repeats += 1
@@ -80,11 +79,11 @@ class Settling:
     """Withholds the first timed cycle of one rank until the second is measured; if that is much faster, the first
     becomes a warm-up.
 
-    One warm-up cycle does not always do all that is done once. On an H100 the cycle after it took 32 s with
+    One warm-up cycle does not always contain all one-time work. On an H100 the cycle after it took 32 s with
     transformers' generation, and the next two, with the same lengths, 17 s
     (``benchmarks/tables/h100-studies-2026-11-22.md``).
 
-    Nothing is withheld if a natural cycle stands between the warm-up and the first timed one.
+    Nothing is withheld if a natural cycle is between the warm-up and the first timed one.
 
     Args:
         plan: plan of the cycles, which adds a cycle for a dropped one.
@@ -98,7 +97,7 @@ class Settling:
         """The withheld cycle, and later cycles that the clock guard has discarded."""
 
     def pass_on(self, record: CycleRecord) -> List[CycleRecord]:
-        """Returns records that may be written now, in order; ``record`` of the cycle just judged may be withheld."""
+        """Returns the records that may be written now, in order; the latest ``record`` may be withheld."""
         timed = record.cycle_kind is CycleKind.RECORDED and record.accepted
         if not self._held:
             if timed and self._is_first():
@@ -108,7 +107,7 @@ class Settling:
         return self._compared() if timed else []
 
     def rest(self) -> List[CycleRecord]:
-        """Returns records still withheld when no further cycle comes."""
+        """Returns the records still withheld when no further cycle comes."""
         left, self._held = self._held, []
         return left
 
@@ -118,7 +117,7 @@ class Settling:
         return first and protocol.warmup > 0 and protocol.recorded > 1
 
     def _compared(self) -> List[CycleRecord]:
-        """Compares the withheld cycle with the next; a cycle that replaces a dropped one is compared in turn."""
+        """Compares the withheld cycle with the next; a cycle that replaces a dropped one is then compared as well."""
         first, last = self._held[0], self._held[-1]
         if not self._agree(first.seconds > (1.0 + UNSETTLED) * last.seconds):
             return self.rest()
@@ -156,7 +155,7 @@ def assign(lengths: Sequence[int], rows: int, seed: int, turn: int) -> Tuple[int
 
 
 def doubled(lengths: Sequence[int], longest: int) -> Tuple[int, ...]:
-    """Returns twice the lengths, at most ``longest``, as of a policy that has learned longer completions."""
+    """Returns twice the lengths, at most ``longest``, to imitate a policy that has learned longer completions."""
     return tuple(min(2 * length, longest) for length in lengths)
 
 

@@ -1,8 +1,8 @@
 """Lists the keys that the installed TRL's GRPO script accepts: a command of ``start.py``, which writes ``result.json``.
 
 ``config.json`` is ``{"config": {...}}`` with the keys of a user's file as YAML has them, or ``{}``; with ``"framework":
-"ms_swift"`` the keys are those of ``swift rlhf``, each with a list of words. TRL's own parser and dataclasses check the
-given keys, so that a refusal is known before the launch.
+"ms_swift"`` the keys are those of ``swift rlhf``, each with a list of words. TRL's own parser and dataclasses check
+these keys, so that a refusal is known before the launch.
 """
 
 from __future__ import annotations
@@ -192,5 +192,5 @@ def refusal(keys: Mapping[str, Any], scratch: Path) -> Optional[str]:
 
 
 def _refuse(message: str) -> None:
-    """Raises instead of argparse's usage text and exit."""
+    """Raises an error instead of argparse's usage text and exit."""
     raise IllegalSettingError(message)

@@ -16,7 +16,7 @@ HANDLES = ("CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_NOT_INITIALIZED")
 _NOT_THE_USERS = (os.path.dirname(__file__), os.path.join(os.path.dirname(os.__file__), "asyncio"))
 """Folders of the code that calls a reward."""
 _PYDANTIC = re.compile(r"^(?:Value|Assertion) error, (?P<said>.*?)(?: \[type=\w+, .*)?$")
-"""Message of pydantic, which checks vLLM's settings and puts the sentence into the middle of its own."""
+"""Message of pydantic, which checks vLLM's settings and embeds vLLM's sentence in its own."""
 
 
 class IllegalSettingError(ValueError):
@@ -52,7 +52,7 @@ class QualityError(_InPhaseError):
 
 
 class MeterError(Exception):
-    """The framework ignored a setting of the meter, so the figures would be wrong."""
+    """The framework ignored a setting of the measuring code, so the figures would be wrong."""
 
 
 _OWN_WORDS = (IllegalSettingError, NotFiniteError, OverLimitError, QualityError, RewardFailedError, ThrashError)
@@ -109,7 +109,7 @@ def text_of(error: BaseException) -> str:
 
 
 def fault_of_reward(error: BaseException) -> str:
-    """Describes an error of a reward, with the line of the user's own file that it passed last, or the remedy."""
+    """Describes an error of a reward, with the last line of the user's own file in its traceback, or the remedy."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.dirname(f.filename) not in _NOT_THE_USERS]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
     if own and not missing_variable(error):
@@ -119,7 +119,7 @@ def fault_of_reward(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Returns the line that names the fault, with the error's type if it adds to the line."""
+    """Returns the line that names the fault, with the error's type if that adds information."""
     text = text_of(error).strip().splitlines()
     reading = cause(error)
     line = reading.line if reading is not None else text[0] if text else ""

@@ -1,8 +1,8 @@
-"""Clock guard: measures how much of a cycle's time other programs took from it.
+"""Measures how much of a cycle's time other programs took (the clock guard).
 
 CPU time was taken from a trial if other programs used it while the trial's own threads waited for a CPU, or if the
-hypervisor stole it. The protocol's limit says which share makes a cycle disturbed (``cycles``). A fixed piece of work
-before and after each cycle shows whether the machine changed its speed; that is recorded, not judged.
+hypervisor stole it. The protocol's limit decides which share makes a cycle disturbed (``cycles``). A fixed piece of
+work before and after each cycle shows whether the machine changed its speed; that is recorded only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class MachineCpu(NamedTuple):
 
 
 def machine_cpu(path: Path = Path("/proc/stat")) -> Optional[MachineCpu]:
-    """Returns the CPU use of the CPUs that the trial may use, by default of all; ``None`` if unknown."""
+    """Returns the CPU use of the CPUs that the trial may use (by default all); ``None`` if unknown."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
@@ -54,7 +54,7 @@ def machine_cpu(path: Path = Path("/proc/stat")) -> Optional[MachineCpu]:
 
 
 def throttled(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int:
-    """Returns how often a quota of CPU time has stopped this process's control groups, of either version."""
+    """Counts how often a CPU quota has stopped this process's control groups, of either version."""
     count = 0
     with contextlib.suppress(OSError):
         for _, names, path in (line.split(":", 2) for line in own.read_text().splitlines()):
@@ -154,7 +154,7 @@ class ReferenceKernel:
             self._repeats *= 2
 
     def seconds(self) -> float:
-        """Returns the least seconds of a few samples after a warm-up, so that a short interruption is no drift."""
+        """Returns the seconds of a single product, comparable between kernels with different repeat counts."""
         self._once()
         return min(self._once() for _ in range(SAMPLES))
 
@@ -188,8 +188,8 @@ class GuardReading:
 
 
 def worst(own: GuardReading, readings: Sequence[GuardReading]) -> GuardReading:
-    """Returns ``own`` CPU seconds, and of ``readings`` the greatest drift and outside share and the slowest reference;
-    ``None`` where none has one."""
+    """Returns ``own`` CPU seconds with the greatest drift, greatest outside share and slowest reference of
+    ``readings``; ``None`` for a figure that no reading has."""
     of_all = [(each.drift, each.outside_cpu, each.reference) for each in readings]
     most = [max((value for value in values if value is not None), default=None) for values in zip(*of_all, strict=True)]
     return GuardReading(own.cpu_seconds, *most)
@@ -199,7 +199,7 @@ class ClockGuard:
     """Measures drift and CPU time taken around a cycle; ``before`` and ``after`` are outside the cycle's clock.
 
     Args:
-        server: process of the rollout server, on the rank that answers for it.
+        server: process of the rollout server, on the rank that includes its CPU use.
     """
 
     def __init__(self, kernel: Any, server: Optional[int] = None) -> None:

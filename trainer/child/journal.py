@@ -1,4 +1,4 @@
-"""Files between a trial and its parent: ``metrics.jsonl``, the phase mark, and the answer on looks."""
+"""Files between a trial and its parent: ``metrics.jsonl``, the phase mark, and decisions on early stopping."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .contract import CycleRecord, PhaseMark, Record, RunPaths, dumps
 
 
 class Journal:
-    """Appends whole lines, each with one ``write`` on a file opened for appending.
+    """Appends complete lines, each with one ``write`` on a file opened for appending.
 
-    So ranks can share the file, a killed process leaves whole lines, and a written cycle is on the disk before the next
-    begins.
+    So ranks can share the file, a killed process leaves no partial line, and a written cycle is on the disk before the
+    next begins.
     """
 
     def __init__(self, paths: RunPaths, marks: bool = True) -> None:
@@ -23,7 +23,7 @@ class Journal:
         self._torn = False
 
     def write(self, record: Record) -> None:
-        """Appends a record. Raises ``OSError`` if it was not written whole (disk full); the next begins a new line."""
+        """Appends a record. Raises ``OSError`` if it was not written completely (disk full); the next starts a line."""
         data = (dumps(record) + "\n").encode("utf-8")
         if self._torn:
             data = b"\n" + data

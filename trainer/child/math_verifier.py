@@ -1,6 +1,6 @@
-"""The helper of ``math_reward``: reads ``{"gold", "text"}`` lines, answers ``{"score"}`` lines.
+"""Helper process of ``math_reward``: reads ``{"gold", "text"}`` lines, writes ``{"score"}`` lines.
 
-Run by file path in the training interpreter. Ends when its input does.
+Run by file path in the training interpreter. Ends when its input ends.
 """
 
 import os

@@ -40,7 +40,7 @@ def rollup(pid: int) -> Dict[str, int]:
 
 
 class OutsideSharers:
-    """Processes outside the tree that share pages with it, such as the process that this one was forked from.
+    """Finds processes outside the tree that share pages with it, such as the one that this process was forked from.
 
     With their shares, a forked process counts as much memory as a started process with its own imports.
     """
@@ -77,12 +77,12 @@ def tree_pss() -> int:
 
 
 def limit_data(memory_limit: int) -> int:
-    """Sets ``RLIMIT_DATA`` so that one great allocation fails in the allocator, with the framework's own message.
+    """Sets ``RLIMIT_DATA`` so that one very large allocation fails in the allocator, with the framework's own message.
+    Returns the limit in bytes.
 
-    What counts against it (private writable mappings, reserved or used) is not what the memory limit is about
-    (resident, shared fairly): the difference is read at the call and added, with a margin for two thread pools' stacks.
-    So it is called after the imports, which reserve most. The parent's watchdog enforces the limit itself.
-    Returns the limit set, in bytes.
+    The kernel counts private writable mappings, reserved or used, against it; the memory limit counts resident memory
+    with a fair share of shared pages. So the present difference is added, with a margin for two thread pools' stacks.
+    Call it after the imports, which reserve most. The parent's watchdog enforces the memory limit itself.
     """
     reserved = max(0, status_bytes("VmData") - pss(os.getpid()) - OutsideSharers.share())
     wanted = memory_limit + reserved + DATA_MARGIN + 2 * (os.cpu_count() or 1) * STACK
@@ -94,9 +94,9 @@ def limit_data(memory_limit: int) -> int:
 
 
 class HostPeak:
-    """The kernel's own high-water mark of this process, read and reset in some 50 microseconds.
+    """The kernel's own high-water mark of this process, read and reset in about 50 microseconds.
 
-    Resident pages count whole; shared ones are corrected once per cycle (``correction``). Without ``clear_refs`` to
+    Resident pages count fully; shared ones are corrected once per cycle (``correction``). Without ``clear_refs`` to
     reset the mark, the resident size at the end of a phase is used.
     """
 
@@ -188,16 +188,16 @@ class MemoryWatch:
 
 
 def check_limit(peaks: Mapping[str, Peaks], limit: Optional[int]) -> None:
-    """Checks a cycle's peaks against the memory limit: the watchdog samples ten times a second, the kernel's high-water
-    mark misses nothing.
+    """Checks a cycle's peaks against the memory limit: the watchdog samples ten times a second, but the kernel's
+    high-water mark misses nothing.
 
-    Without this a configuration whose tensors come and go between two looks would pass or fail by chance.
+    Without this a configuration with short-lived tensors would pass or fail by chance.
 
     Args:
-        limit: bytes of the trial's process tree; ``None`` is none.
+        limit: bytes of the trial's process tree; ``None``: no limit.
 
     Raises:
-        OverLimitError: a phase was above it.
+        OverLimitError: a phase exceeded it.
     """
     held = [(peak.host or 0, phase) for phase, peak in peaks.items() if phase != "cycle"]
     most, phase = max(held, default=(0, ""))
@@ -207,7 +207,7 @@ def check_limit(peaks: Mapping[str, Peaks], limit: Optional[int]) -> None:
 
 
 def highest(one: Optional[Peaks], other: Peaks) -> Peaks:
-    """Returns field by field the larger; ``None`` only where both are."""
+    """Returns the larger value of each field; ``None`` only if both are."""
     pairs = [(getattr(one, each.name, None), getattr(other, each.name)) for each in fields(Peaks)]
     return Peaks(*(max((size for size in pair if size is not None), default=None) for pair in pairs))
 
@@ -244,8 +244,8 @@ class ThrashWatch:
         """Adds a finished cycle.
 
         Args:
-            kind: the warm-up is not timed, and fills the cache for the first time.
-            retries: by ``Phase`` value; ``None`` where they cannot be counted.
+            kind: a warm-up is ignored, because it is not timed and fills the cache for the first time.
+            retries: by ``Phase`` value; ``None`` if they cannot be counted.
 
         Raises:
             ThrashError: this cycle and the one before thrashed, in the phase that did so most.

@@ -1,8 +1,8 @@
 """Measures time and memory of a cycle by phase, without changing the framework.
 
 Each instant of a cycle belongs to the innermost open phase. On a CPU a boundary is a clock reading; on CUDA it is an
-event on the stream, read back when the cycle is over, so that nothing is synchronised inside a cycle: the time between
-two events is the time the device needed to pass from one boundary to the next, host-side waiting included.
+event on the stream, read when the cycle is over, so that nothing is synchronised inside a cycle. The time between two
+events is the time the device needed between the boundaries, including waits on the host side.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class CpuClock:
 
 
 class GcClock:
-    """Seconds spent in Python's garbage collector since the process began to be watched."""
+    """Seconds spent in Python's garbage collector since ``watch`` was called."""
 
     seconds = 0.0
     _started = 0.0
 
     @classmethod
     def watch(cls) -> None:
-        """Begins to watch the garbage collector; further calls change nothing."""
+        """Starts watching the garbage collector; further calls change nothing."""
         if cls._collected not in gc.callbacks:
             gc.callbacks.append(cls._collected)
 
@@ -56,12 +56,12 @@ class GcClock:
 
 
 class ShapesMet:
-    """Distinct (rows, tokens) shapes of forward passes; libraries plan on a shape's first pass.
+    """Distinct (rows, tokens) shapes of forward passes; libraries build a plan in a shape's first pass.
 
-    That is once in a process, be it in an earlier trial.
+    The set belongs to the process, so it includes shapes of earlier trials.
 
     Args:
-        kind: of the passes, such as their precision; those of another kind are planned anew.
+        kind: kind of the passes, such as their precision; another kind needs new plans.
     """
 
     _met: ClassVar[Dict[str, Set[Tuple[int, int]]]] = {}
@@ -130,9 +130,9 @@ class UsageWatch:
 
 
 class GradientSync:
-    """Times the summing of gradients over ranks, by the clock of torch's DistributedDataParallel.
+    """Times the summation of gradients over ranks, by the clock of torch's DistributedDataParallel.
 
-    ``model`` is as the trainer wrapped it; without DistributedDataParallel nothing is timed.
+    ``model`` is the model as the trainer wrapped it; without DistributedDataParallel nothing is timed.
     """
 
     def __init__(self, model: Any) -> None:
@@ -179,14 +179,14 @@ class HostTimer:
         return time.perf_counter()
 
     def settle(self) -> None:
-        """Waits for the device's work; a CPU has always finished."""
+        """Waits for the device's work; a CPU has none pending."""
 
     def between(self, first: float, second: float) -> float:
         return second - first
 
 
 class DeviceTimer:
-    """Boundaries by CUDA events; ``between`` is valid after ``settle``."""
+    """Marks boundaries by CUDA events; ``between`` is valid after ``settle``."""
 
     def __init__(self) -> None:
         import torch
@@ -199,7 +199,7 @@ class DeviceTimer:
         return event
 
     def settle(self) -> None:
-        """Waits for the device, once at the end of a cycle; the trainer's read of the loss has waited before."""
+        """Waits for the device, once at the end of a cycle, when the trainer's read of the loss has already waited."""
         self._cuda.synchronize()
 
     def between(self, first: Any, second: Any) -> float:
@@ -292,7 +292,7 @@ class Meter:
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """Attributes the time inside to ``phase``, without the time of phases opened within."""
+        """Attributes the time in the block to ``phase``, except the time of inner phases."""
         self.push(phase)
         try:
             yield

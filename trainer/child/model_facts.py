@@ -109,14 +109,14 @@ def model_facts(model: str) -> Dict[str, Optional[int]]:
 
 
 def stretched(config: Dict[str, Any]) -> bool:
-    """Tells whether positions are scaled at run time beyond those of the configuration (YaRN and its kin)."""
+    """Tells whether positions are scaled at run time beyond those of the configuration (as by YaRN)."""
     scaling = config.get("rope_scaling") or config.get("rope_parameters")
     factor = scaling.get("factor") if isinstance(scaling, dict) else None
     return isinstance(factor, (int, float)) and factor > 1
 
 
 def refuse_broken(folder: Path) -> None:
-    """Raises ``ContractError`` for a file of settings that is no JSON object, and for weights that are cut off."""
+    """Raises ``ContractError`` for a settings file that is not a JSON object, and for truncated weights."""
     for name in OBJECTS:
         path = folder / name
         if not path.is_file():

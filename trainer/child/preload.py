@@ -1,16 +1,16 @@
-"""Server process that imports a framework once and is forked for each trial.
+"""Imports a framework once and forks itself for each trial.
 
-It has touched no GPU and has no second thread of Python's, so that a fork has all a fresh process would have. What was
-imported, and in which environment, is its key: a trial of another is refused, and started the ordinary way.
+It has touched no GPU and has only one Python thread, so that a fork has everything a new process would have. Its key is
+the set of imports and their environment: it refuses a trial with another key, which is then started the ordinary way.
 
 The tuner holds the other end of the socket that is this process's standard input. Each message is one JSON object.
 
 - From here: ``{"begins": key}`` before the imports, then ``{"ready": key}`` or ``{"unfit": why}``; ``{"pid": n}`` or
-  ``{"refused": why}`` for each ``fork``; ``{"ended": pid, "code": n}`` when a forked process has ended.
+``{"refused": why}`` for each ``fork``; ``{"ended": pid, "code": n}`` when a forked process has ended.
 - From the tuner: ``{"fork": {...}}`` with two descriptors (log, go), ``{"end": true}``.
 
-A forked process waits for a byte on ``go``, so that one the tuner has given up on never runs. When the tuner is gone,
-this process and what it has forked end.
+A forked process waits for a byte on ``go``, so that it never runs after the tuner has given up on it. When the tuner is
+gone, this process and its forks end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DEVICE = "/dev/nvidia-uvm"
 
 
 def uses_gpu() -> bool:
-    """Tells whether this process has initialised CUDA: until then its driver answers ``CUDA_ERROR_NOT_INITIALIZED``."""
+    """Tells whether this process has initialised CUDA: before, its driver returns ``CUDA_ERROR_NOT_INITIALIZED``."""
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
         return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != 3)
@@ -53,10 +53,10 @@ def uses_gpu() -> bool:
 
 
 class GpuOpenWatch:
-    """While open, looks before and after each import statement that loads something whether a GPU has been opened.
+    """While active, checks before and after each import statement that loads a module whether a GPU was opened.
 
-    ``culprit`` is the innermost module whose import did, as "NAME, imported by NAME", or "NAME" where it did so before
-    another import of its own; empty while none has.
+    ``culprit`` is the innermost module whose import opened it, as "NAME, imported by NAME", or "NAME" if it did so
+    before another import of its own; empty if no module did.
 
     Args:
         opened: tells whether a GPU is open.
@@ -142,8 +142,8 @@ ANSWERS = (
 
 
 class CapabilityByDriver:
-    """Makes torch report the driver's compute capability between ``put`` and ``take_back``, also to functions already
-    imported.
+    """Makes torch report the driver's compute capability between ``put`` and ``take_back``, also in functions that were
+    imported earlier.
 
     ``told`` is the driver's answer; ``None`` leaves torch unchanged.
     """
@@ -153,7 +153,7 @@ class CapabilityByDriver:
         self._own: List[Tuple[Any, str, Any]] = []
 
     def put(self) -> None:
-        """Replaces the functions as soon as their modules are imported; may be called again and again."""
+        """Replaces the functions as soon as their modules are imported; can be called repeatedly."""
         replaced = [module for module, _, _ in self._own]
         for name, question, answer in ANSWERS:
             module: Any = sys.modules.get(name)
@@ -186,7 +186,7 @@ SETTLE_S = 0.5
 
 
 def main(directory: Path) -> Result:
-    """Serves fork requests until the tuner ends this process; ``directory`` holds the first trial's ``config.json``."""
+    """Serves fork requests until the tuner ends this process; ``directory`` has the first trial's ``config.json``."""
     channel = _take_channel()
     try:
         spec = first_spec(directory)
@@ -213,7 +213,7 @@ def first_spec(directory: Path) -> TrialSpec:
 
 
 def import_ahead(framework: ModuleType, spec: Any) -> str:
-    """Imports the framework; meanwhile the driver's library, not CUDA, answers questions about GPUs and Triton.
+    """Imports the framework; meanwhile the driver's library, not CUDA, answers queries about GPUs and Triton.
 
     Returns the import that opened a GPU nevertheless; empty without one.
     """
@@ -234,7 +234,7 @@ def import_ahead(framework: ModuleType, spec: Any) -> str:
 
 
 def of_slices() -> str:
-    """Tells why imports open a GPU whatever is done: torch counts slices by CUDA (torch/cuda/__init__.py:1103)."""
+    """Tells why imports always open a GPU here: torch counts slices by CUDA (torch/cuda/__init__.py:1103)."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     return "torch opens a slice of a GPU (MIG) to count it" if visible.startswith("MIG-") else ""
 
@@ -252,10 +252,10 @@ def unfit(culprit: str = "") -> str:
 
 
 def rehearsed(framework: ModuleType) -> str:
-    """Returns the reason why a fork of this process cannot compute; empty if a test fork has computed.
+    """Returns the reason why a fork of this process cannot compute; empty if a test fork computed.
 
     Libraries have threads that a fork loses. numpy's and scipy's linear algebra and Arrow's allocator handle the loss;
-    a fork of a used OpenMP pool waits for its threads for ever. So one fork is tried.
+    a fork of a used OpenMP pool waits for its threads for ever. So one fork is tested.
     """
     pid = os.fork()
     if pid == 0:
@@ -440,8 +440,8 @@ class NoRoomError(ValueError):
 def retag(tag: str) -> None:
     """Makes this forked process, and all processes it starts, carry ``tag``.
 
-    ``/proc/PID/environ`` shows the memory of the process at its start, whatever ``os.environ`` holds later. So the tag
-    is written into that memory, in the room of the tag of the start.
+    ``/proc/PID/environ`` shows the process's original memory, not later changes of ``os.environ``. So the tag is
+    written into that memory, in place of the original tag.
 
     Raises NoRoomError if the process was started without a tag, or with a shorter one.
     """

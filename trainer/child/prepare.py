@@ -1,4 +1,4 @@
-"""Writes the prompts of a study, measures them with the model's tokenizer, and calls the rewards on a few.
+"""Writes the prompts of a study, measures them with the model's tokenizer, and tests the rewards on a few.
 
 ``main`` is one command of ``start.py``: it reads a ``Preparation`` from ``config.json``, and writes ``prompts.jsonl``
 and its findings in ``result.json``. Nothing is trained or generated.
@@ -56,7 +56,7 @@ TRIED_PROMPTS = 8
 
 
 class Conversations(NamedTuple):
-    """How a framework makes a conversation of every prompt."""
+    """Describes how a framework converts every prompt to a conversation."""
 
     title: str
     template: str
@@ -122,7 +122,7 @@ def main(directory: Path) -> Result:
 
 
 def read_preparation(path: Path) -> Preparation:
-    """Raises ``ContractError`` if the file is no preparation."""
+    """Reads a ``Preparation``. Raises ``ContractError`` if the file contains none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -188,7 +188,7 @@ def prepare(directory: Path, request: Preparation) -> Dict[str, Any]:
 
 
 def put_template(tokenizer: Any, kind: Conversations, request: Preparation) -> None:
-    """Gives the tokenizer the user's chat template; raises ``UnusablePromptsError`` if it then has none."""
+    """Sets the user's chat template in the tokenizer; raises ``UnusablePromptsError`` if it then has none."""
     tokenizer.chat_template = request.passthrough.get(kind.template) or tokenizer.chat_template
     if not tokenizer.chat_template:
         raise UnusablePromptsError(
@@ -222,7 +222,7 @@ def all_rows(request: Preparation, own: Optional[List[Row]], conversational: boo
 
 
 def load_tokenizer(model: str) -> Any:
-    """Raises ``UnusablePromptsError`` if ``model`` has no tokenizer, ``ImportError`` without transformers."""
+    """Loads the tokenizer. Raises ``UnusablePromptsError`` if there is none, ``ImportError`` without transformers."""
     from transformers import AutoTokenizer
 
     try:
@@ -271,7 +271,7 @@ def cost_of(few: int, first: float, many: int, last: float) -> Tuple[float, floa
 
 
 def check_reward(reward: Reward, arguments: Mapping[str, Any]) -> List[Optional[float]]:
-    """Returns one reward's scores of ``arguments``; ``None`` where it cannot score. Raises like ``check_rewards``."""
+    """Returns a reward's scores of ``arguments``; ``None`` for unscorable completions. Raises as ``check_rewards``."""
     name = name_of(reward)
     try:
         answer = reward(**arguments)
@@ -290,7 +290,7 @@ async def awaited(answer: Any) -> Any:
 
 
 def call_arguments(rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Dict[str, Any]:
-    """Builds the keyword arguments of one call: each row once for each of ``TEXTS``, its columns repeated."""
+    """Builds the keyword arguments of one call: each row once for each of ``TEXTS``, with its columns repeated."""
     repeated = [row for row in rows for _ in TEXTS]
     texts = [text for _ in rows for text in TEXTS]
     columns = {key: [row[key] for row in repeated] for key in rows[0] if key not in NOT_COLUMNS}

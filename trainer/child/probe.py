@@ -1,10 +1,10 @@
 """Reports the packages and devices of a training environment: a command of ``start.py``, which writes ``result.json``.
 
-Versions are read from the installed packages' metadata, so that probing takes milliseconds; torch is
-imported only when ``config.json`` asks about devices. It may hold ``{"devices": true, "rewards": [...],
-"packages": ["peft", ...], "load": true}``: rewards and packages a study needs, and whether to load the rewards.
-With ``"modules": {"swift": "ms-swift", ...}`` (module -> distribution) the environment is another framework's: these
-are looked for too, TRL is not asked for, and whoever asks judges what was found.
+Versions are read from the installed packages' metadata, so that probing takes milliseconds; torch is imported only when
+``config.json`` asks about devices. It may hold ``{"devices": true, "rewards": [...], "packages": ["peft", ...], "load":
+true}``: rewards and packages a study needs, and whether to load the rewards. With ``"modules": {"swift": "ms-swift",
+...}`` (module -> distribution) the environment is another framework's: these modules are reported too, TRL is not
+required, and the caller decides whether they suffice.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ NEEDED = ("torch", "trl", "transformers", "accelerate", "datasets")
 
 
 def main(directory: Path) -> Result:
-    """Tests this interpreter; not ok if it cannot run a trial, with the pip command that mends it.
+    """Tests this interpreter; not ok if it cannot run a trial, with the pip command that fixes it.
 
     ``Result.data``: ``python``, ``executable``, ``packages`` (name -> version, installed ones only), ``trl_supported``,
     and on request ``devices`` (``cuda``, ``names``, ``capabilities``, ``cuda_version``).

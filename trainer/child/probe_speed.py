@@ -1,9 +1,9 @@
 """Measures the speed of one device: matrix products, copies and small kernels. One command of ``start.py``.
 
 Needs torch only. ``config.json`` may hold ``{"seconds": 12.0}``, the limit of all measurements after torch is imported,
-``{"device": "cpu"}``, to ignore a GPU, and ``{"sustained": true}``, for the speed beside other processes instead of the
-best. Other keys only tell requests apart. Nothing is read from disk, and at most ``LARGEST`` bytes are allocated at a
-time.
+``{"device": "cpu"}``, to ignore a GPU, and ``{"sustained": true}``, for the speed during the load of other processes
+instead of the best. Other keys only distinguish requests. Nothing is read from disk, and at most ``LARGEST`` bytes are
+allocated at a time.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_question(path: Path) -> Tuple[float, str, bool]:
 
 
 def fastest(work: Work, finish: Work, limit: float, clock: Clock = time.perf_counter) -> float:
-    """Returns the seconds of the fastest run of ``work``; begins runs for ``limit`` seconds, at least two.
+    """Returns the seconds of the fastest run of ``work``; starts runs for ``limit`` seconds, at least two.
 
     The first run, which includes set-up, counts only if it is the only one.
     """
@@ -81,8 +81,8 @@ def fastest(work: Work, finish: Work, limit: float, clock: Clock = time.perf_cou
 def average(work: Work, finish: Work, limit: float, clock: Clock = time.perf_counter) -> float:
     """Returns the mean seconds of one run of ``work`` over ``limit`` seconds, at least two runs.
 
-    Beside other processes a run may have the device alone, or wait; a training meets both. The first run, which
-    includes set-up, does not count.
+    Among other processes a run may have the device to itself, or wait; training has both. The first run, which includes
+    set-up, does not count.
     """
     work()
     finish()
@@ -95,7 +95,7 @@ def average(work: Work, finish: Work, limit: float, clock: Clock = time.perf_cou
 
 
 def largest_that_fits(seconds_of: Callable[[int], float], first: int, last: int, least: float = LEAST) -> int:
-    """Returns the first size of ``first``, twice ``first``, ... whose run takes ``least`` seconds; ``last`` at most."""
+    """Returns the first size of ``first``, twice ``first``, ... whose run takes ``least`` seconds; at most ``last``."""
     size = first
     while size < last and seconds_of(size) < least:
         size *= 2
@@ -106,7 +106,7 @@ def measure(limit: float, device: str = "", timed: Timer = fastest) -> Dict[str,
     """Returns all speeds of the device, within about ``limit`` seconds; figures without time left are absent.
 
     Args:
-        device: ``cpu`` leaves a GPU alone.
+        device: ``cpu`` ignores a GPU.
         timed: ``fastest`` or ``average``; on a GPU it applies to products, copies and kernels on the device.
     """
     import torch
@@ -136,7 +136,7 @@ def measure(limit: float, device: str = "", timed: Timer = fastest) -> Dict[str,
 
 
 def _keep(data: Dict[str, Any], key: str, part: Callable[[float], float], limit: float) -> None:
-    """Stores a figure; leaves out a figure that the device or torch cannot measure."""
+    """Stores a figure; omits one that the device or torch cannot measure."""
     try:
         value = part(limit)
     except (RuntimeError, AttributeError, NotImplementedError, TypeError, ValueError):
@@ -172,9 +172,9 @@ def _product(torch: Any, device: str, kind: Any, finish: Work, timed: Timer) -> 
 
 
 def multiplying(torch: Any, device: str, kind: Any, finish: Work, limit: float, timed: Timer = fastest) -> float:
-    """Returns the FLOP/s of the square product of a size that takes ``LEAST`` seconds.
+    """Returns the FLOP/s of a square matrix product, of a size that takes ``LEAST`` seconds.
 
-    A CPU's average is of a product as small as a model's, whose threads wait for one another as in a training.
+    For a CPU's average, the product is as small as a model's, so that its threads wait for one another as in training.
     """
 
     def seconds_of(size: int) -> float:
@@ -215,7 +215,7 @@ def copying(torch: Any, device: str, finish: Work, limit: float, timed: Timer = 
 
 
 def launching(torch: Any, device: str, finish: Work, limit: float, timed: Timer = fastest) -> float:
-    """Returns the seconds of one tiny kernel in a long row."""
+    """Returns the seconds of one tiny kernel in a long sequence."""
     value = torch.ones(16, device=device)
 
     def chain() -> None:

@@ -55,7 +55,7 @@ def task_rows(task: TaskSpec, conversational: bool) -> List[Row]:
 def entry_text(dataset: Any, entry: Mapping[str, Any], verify: bool) -> str:
     """Returns ``entry`` as JSON; with ``verify``, checks that the decoded entry scores its own answer as before.
 
-    Raises UnusablePromptsError for an entry that JSON cannot carry.
+    Raises UnusablePromptsError for an entry that JSON cannot represent.
     """
     text = json.dumps(entry, default=plain)
     answer = entry.get("answer")
@@ -72,7 +72,7 @@ def entry_text(dataset: Any, entry: Mapping[str, Any], verify: bool) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Converts a value that ``json`` does not know to JSON: arrays and numpy numbers, sets, dates."""
+    """Converts a value that ``json`` cannot encode to JSON: arrays and numpy numbers, sets, dates."""
     for method in ("tolist", "isoformat"):
         if hasattr(value, method):
             return getattr(value, method)()
@@ -133,7 +133,7 @@ def unique(pairs: Sequence[Tuple[str, Any]]) -> Row:
 
 
 def refuse_pictures(row: Mapping[str, Any], where: str) -> None:
-    """Raises ``UnusablePromptsError`` for a row with more than text: a trial would train on the text alone."""
+    """Raises ``UnusablePromptsError`` for a row with more than text: a trial would only train on the text."""
     columns = [column for column in PICTURES if row.get(column)]
     contents = [] if isinstance(row["prompt"], str) else [message["content"] for message in row["prompt"]]
     parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, dict)]
@@ -145,7 +145,7 @@ def refuse_pictures(row: Mapping[str, Any], where: str) -> None:
 
 
 def is_text(value: Any) -> bool:
-    """Tells whether all text in a JSON value can be written; half of a surrogate pair cannot."""
+    """Tells whether all text in a JSON value can be encoded; half of a surrogate pair cannot."""
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
@@ -214,7 +214,7 @@ def refuse_long(lengths: Sequence[int], limit: int) -> None:
 
 
 def sample(count: int, most: int, seed: int, keep: Optional[int] = None) -> List[int]:
-    """Returns at most ``most`` indices below ``count``, in order, fixed by the seed; ``keep`` is one of them."""
+    """Returns at most ``most`` indices below ``count``, in order, determined by the seed; ``keep`` is one of them."""
     if count <= most:
         return list(range(count))
     chosen = set(random.Random(seed).sample(range(count), most))  # noqa: S311  (not for secrets)

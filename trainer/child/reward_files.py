@@ -59,7 +59,7 @@ _BEFORE: List[int] = []
 
 @contextlib.contextmanager
 def working_in(folder: str) -> Iterator[None]:
-    """Changes the working directory to ``folder`` within, if it is there; calls that overlap leave it together."""
+    """Changes the working directory to ``folder``, if it exists, in the block; overlapping blocks leave it together."""
     _BEFORE.append(os.open(".", os.O_RDONLY))
     try:
         if os.path.isdir(folder):
@@ -114,7 +114,7 @@ def file_reward(path: Path, name: str) -> Reward:
 def imported_reward(dotted: str, folder: str) -> Reward:
     """Loads ``package.module.function``, resolved from ``folder`` first, as TRL's own script does.
 
-    Raises RewardLoadError if the import fails, or the object is no function.
+    Raises RewardLoadError if the import fails, or the object is not a function.
     """
     module_name, _, name = dotted.rpartition(".")
     if not all(part.isidentifier() for part in dotted.split(".")) or not module_name:
@@ -143,7 +143,7 @@ def _why_not(error: BaseException, dotted: str, module: str, folder: str) -> str
 
 
 def _load_private(path: Path) -> Any:
-    """Runs ``path`` as a module with a unique name, which can import its neighbours."""
+    """Runs ``path`` as a module with a unique name, which can import modules from the same folder."""
     name = "_autotune_reward_" + hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     folder = str(path.parent)
     if folder not in sys.path:

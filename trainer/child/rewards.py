@@ -34,7 +34,7 @@ VERIFIER = Path(__file__).resolve().parent / "math_verifier.py"
 
 
 class VerifierLostError(Exception):
-    """The helper did not answer in time, or died."""
+    """Raised if the helper did not answer in time, or died."""
 
 
 class Verifier:
@@ -187,7 +187,7 @@ def name_of(reward: Callable[..., Any]) -> str:
 
 
 def as_numbers(answer: Any, name: str, completions: Any = None) -> List[Optional[float]]:
-    """Returns a reward's answer as finite numbers, ``None`` where it cannot score; one for each of ``completions``.
+    """Converts a reward's answer to finite numbers, ``None`` for an unscorable completion; one for each completion.
 
     Raises:
         RewardFailedError: it is something else.
@@ -206,7 +206,7 @@ def as_numbers(answer: Any, name: str, completions: Any = None) -> List[Optional
 
 
 def finite(value: Any, index: int, name: str) -> float:
-    """Returns ``value`` as a number. Raises ``RewardFailedError`` if it is none, as text never is, or not finite."""
+    """Converts ``value`` to a number. Raises ``RewardFailedError`` if it is text, not a number, or not finite."""
     where = "the reward function %s returned %%s for completion %d" % (name, index)
     try:
         if isinstance(value, (str, bytes)):

@@ -1,9 +1,9 @@
 """Entry of a trial's rollout server: ``python /abs/trainer/child/serve.py FRAMEWORK DIRECTORY WORD...``.
 
 Starts the framework's own server by its own function, with WORD... as its command line, for the trial in DIRECTORY. Two
-parts of it are patched: a request gives the length of each of its completions, and weights are transferred on this
-machine's loopback. The patches are at the top level, because each process that the server or vLLM spawns imports this
-file again, as ``__mp_main__``.
+parts of it are patched: each completion gets its own length, and weights are transferred on this machine's loopback.
+The patches are at the top level, because each process that the server or vLLM spawns imports this file again, as
+``__mp_main__``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Started by file path, so that the user's interpreter need not import our package
 under a private name, so that it and a ``trainer`` or ``rewards`` of the user do not hide each other.
 
 Commands: ``trial`` runs the spec in DIR; ``probe``, ``probe_speed``, ``prepare`` and ``describe`` answer one question
-each. They leave ``result.json`` in DIR. ``worker`` runs the trials that letters in DIR name, one after the other.
+each. They write ``result.json`` to DIR. ``worker`` runs the trials named by messages in DIR, one after the other.
 ``preload`` imports the modules of the trial in DIR, and is forked for it and others. Exit code 0 means OK, 1 a failure
 that ``result.json`` explains.
 """

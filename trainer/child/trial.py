@@ -34,7 +34,7 @@ class TrialContext:
 
     @contextlib.contextmanager
     def startup(self, part: StartupPart) -> Iterator[None]:
-        """Attributes the time inside the ``with`` block to a part of the start-up."""
+        """Attributes the time in the ``with`` block to a part of the start-up."""
         self.part = part
         self.journal.mark(part.value)
         started = time.perf_counter()
@@ -62,8 +62,8 @@ class TrialContext:
     def guard_memory(self, early: bool = False) -> None:
         """Sets the memory backstop from the present mappings (``memory.limit_data``).
 
-        It is called ``early``, after the imports, and by a framework after the trainer is built. On CUDA nothing is set
-        early, because the driver maps far more than it uses.
+        It is called ``early``, after the imports, and by a framework after the trainer is built. On CUDA the early call
+        sets nothing, because the driver maps far more than it uses.
         """
         if self.spec.memory_limit is not None and (not early or self.spec.device != "cuda"):
             self.facts["rlimit_data"] = limit_data(self.spec.memory_limit)

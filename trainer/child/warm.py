@@ -94,7 +94,7 @@ class WarmWorker:
         return result
 
     def _put_back(self, spec: TrialSpec) -> WorkerReply:
-        """Cleans up after a trial; the reply lists the parts that remained."""
+        """Cleans up after a trial; the reply lists the parts that could not be cleaned up."""
         self._mailbox.scratch.mkdir(parents=True, exist_ok=True)
         os.chdir(str(self._mailbox.scratch))
         forget_modules(reward_folders(spec), self._installed)
@@ -125,7 +125,7 @@ def reward_folders(spec: TrialSpec) -> List[str]:
 
 
 def forget_modules(folders: Sequence[str], installed: Sequence[str]) -> None:
-    """Forgets the modules imported from ``folders``, so that the next trial imports a user's reward anew.
+    """Forgets the modules imported from ``folders``, so that the next trial imports a user's reward again.
 
     Args:
         installed: subfolders whose modules stay, such as an environment's packages.

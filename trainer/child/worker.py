@@ -48,8 +48,8 @@ ECHOES = (
 class ResultClaim:
     """A rank's claim to write the trial's result.
 
-    With several ranks, the first rank with a failure of its own reports it: the others only lose their connection to
-    it, or are ended by the launcher. If no rank reports (one was killed), the launcher's log has the reason.
+    With several ranks, the first rank with its own failure reports it: the others only lose their connection to it, or
+    are ended by the launcher. If no rank reports (one was killed), the launcher's log has the reason.
     """
 
     def __init__(self, paths: RunPaths, rank: int = 0, world_size: int = 1, leads: Optional[bool] = None) -> None:
@@ -112,7 +112,7 @@ FRAMEWORKS = {
 
 
 def main(directory: Path) -> Result:
-    """Runs the trial of ``directory``; every expected failure is in the result, which is also on disk."""
+    """Runs the trial of ``directory``; the result, also on disk, includes every expected failure."""
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     # Each machine has a folder of its own, which its first rank tells of.
     ending = ResultClaim(RunPaths(directory), rank, world_size, os.environ.get("LOCAL_RANK", "0") == "0")

@@ -1,4 +1,4 @@
-"""The style sheet of the charts: a file of the page, and written into a report."""
+"""The style sheet of the charts: the page links to it, and a report contains it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""``autotune compare``: two trials, or two studies, beside each other."""
+"""``autotune compare``: compares two trials, or two studies."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ VALUE_WIDTH = 21
 
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="Number of a trial, or name of a study.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The other: a trial again, or a study.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="A second trial if A is a trial, or a second study.")],
     study: Annotated[
-        str | None, typer.Option(metavar="STUDY", help="Whose trials; the newest if it is left out.")
+        str | None, typer.Option(metavar="STUDY", help="Study of both trials. Default: the newest.")
     ] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
     """Compares two trials, or the best of two studies, side by side.
 
-    Ratios are of B over A. Studies of different workloads or machines are compared too, and what
-    differs is said first: such a ratio is no gain of the knobs.
+    Each ratio is B divided by A. If the studies have different workloads or machines, the output begins
+    with the differences, because the ratio is then not only due to the knobs.
 
     \b
     Examples:
@@ -68,7 +68,7 @@ def compare(
 
 
 def comparison_screen(comparison: Comparison) -> RenderableType:
-    """Shows the verdict, other differences, knobs and figures, in at most 80 columns."""
+    """Shows the verdict, then other differences, knobs and figures, in at most 80 columns."""
     a, b = comparison.a, comparison.b
     parts: list[RenderableType] = [Text(verdict(comparison), "bold", overflow="fold")]
     if comparison.differs:
@@ -105,7 +105,7 @@ def _knobs(comparison: Comparison) -> Table:
 
 
 def _beyond_speed(comparison: Comparison) -> frozenset[str]:
-    """Returns the knobs whose change is one of rounding or learning."""
+    """Returns the changed knobs that affect rounding or learning."""
     a = _values(comparison.a, {name: here for name, (here, _) in comparison.changes.items()})
     b = _values(comparison.b, {name: there for name, (_, there) in comparison.changes.items()})
     effects = effects_of_change(b, a, comparison.a.framework)
@@ -113,7 +113,7 @@ def _beyond_speed(comparison: Comparison) -> frozenset[str]:
 
 
 def _values(side: ComparedSide, own: Mapping[str, KnobValue | None]) -> dict[str, KnobValue]:
-    """Returns a side's knob values; an unset knob has its framework's default, where that is known."""
+    """Returns the knob values of one side; an unset knob has its framework's default, if known."""
     unset = defaults(side.framework)
     found = {name: unset.get(name) if value is None else value for name, value in own.items()}
     return {name: value for name, value in found.items() if value is not None}
@@ -135,7 +135,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def side_json(side: ComparedSide) -> dict[str, Any]:
-    """Converts a side of a comparison to JSON; ``null`` where nothing was measured."""
+    """Converts one side of a comparison to JSON; ``null`` for figures that were not measured."""
     return {
         "label": plain(side.label),
         "study": plain(side.study),

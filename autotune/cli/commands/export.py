@@ -1,4 +1,4 @@
-"""``autotune export``: hands the answer over as files and a command."""
+"""``autotune export``: writes the recommendation as files and a command."""
 
 from __future__ import annotations
 
@@ -31,41 +31,46 @@ if TYPE_CHECKING:
 
 
 RowOption = Annotated[
-    int, typer.Option(min=1, max=2, help="1: same numerics as the baseline; 2: changes numerics or the update.")
+    int,
+    typer.Option(
+        min=1, max=2, help="Row 1 has the same numerics as the baseline; row 2 changes numerics or the update."
+    ),
 ]
 TrialOption = Annotated[
-    int | None, typer.Option(min=0, help="The configuration of trial N instead of a row.", metavar="N")
+    int | None, typer.Option(min=0, help="Export the configuration of trial N instead of a row.", metavar="N")
 ]
 NativeOption = Annotated[
-    bool, typer.Option("--native-only", help="The best that the framework's own settings reproduce.")
+    bool, typer.Option("--native-only", help="Export the best configuration that needs none of our code.")
 ]
 
 
 @dataclass(frozen=True)
 class ExportOptions(SizedOptions):
-    """All of ``autotune export``; those of ``SizedOptions`` and ``gpus`` to ``python`` are for one without a study."""
+    """Options of ``autotune export``; those of ``SizedOptions`` and ``gpus`` to ``python`` apply without a study."""
 
     study: StudyArgument = None
     row: RowOption = 1
     trial: TrialOption = None
     form: Annotated[
-        str | None, typer.Option("--format", "--framework", help=f"{', '.join(SHORT.values())}; the study's own.")
+        str | None, typer.Option("--format", "--framework", help=f"{', '.join(SHORT.values())}. Default: the study's.")
     ] = None
     native_only: NativeOption = False
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder; STUDY-FORMAT here if it is left out.", metavar="DIR")
+        Path | None, typer.Option("--output", "-o", help="Folder to write. Default: ./STUDY-FORMAT.", metavar="DIR")
     ] = None
-    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False
     optuna: Annotated[
         Path | None,
         typer.Option(help="Write the study's trials as an Optuna storage (SQLite) instead.", metavar="FILE.db"),
     ] = None
     gpus: Annotated[int | None, typer.Option(min=1, help="With --config: GPUs of each node.", metavar="N")] = None
-    nodes: Annotated[int, typer.Option(min=1, help="With --config: machines.", metavar="N")] = 1
-    model: Annotated[str | None, typer.Option(help="Model folder or hub id, for the file's.", metavar="MODEL")] = None
-    data: Annotated[str | None, typer.Option(help="Prompts, for the file's data set.", metavar="FILE")] = None
+    nodes: Annotated[int, typer.Option(min=1, help="With --config: number of nodes.", metavar="N")] = 1
+    model: Annotated[
+        str | None, typer.Option(help="Model folder or hub id instead of the file's.", metavar="MODEL")
+    ] = None
+    data: Annotated[str | None, typer.Option(help="Prompts instead of the file's data set.", metavar="FILE")] = None
     reward: RewardOption = None
-    python: Annotated[str, typer.Option(help="Interpreter that trains.", metavar="PATH")] = "python3"
+    python: Annotated[str, typer.Option(help="Interpreter of the training environment.", metavar="PATH")] = "python3"
     as_json: JsonOption = False
     home: HomeOption = None
     url: UrlOption = None
@@ -73,11 +78,11 @@ class ExportOptions(SizedOptions):
 
 @takes(ExportOptions)
 def export(options: ExportOptions) -> None:
-    """Writes the answer as your framework's own files.
+    """Writes the recommendation as your framework's own files.
 
-    With `start --config` your own file is edited in place: only the knobs change, and the difference is shown. With
-    --config here there is no study: your file with the knobs of --set, judged by the rules, measured by nobody. The
-    study's framework is kept; of a configuration --format says it.
+    If the study began with `start --config`, the export is a copy of that file with only the knobs changed, and the
+    difference is shown. With --config, export needs no study: it sets the knobs of --set in your file and checks
+    the rules, but measures nothing. --format then names the framework of the file.
 
     \b
     Examples:
@@ -109,7 +114,7 @@ def export(options: ExportOptions) -> None:
 
 
 def _export_config(options: ExportOptions, config: Path) -> None:
-    """Writes the user's own configuration with other knobs; no study is read."""
+    """Writes the user's own configuration with changed knobs; reads no study."""
     from autotune.cli.commands.start_request import paper_request
     from autotune.frameworks import framework_named
     from autotune.specification import on_paper
@@ -170,7 +175,7 @@ def _write_optuna(study: Study, trials: Sequence[Trial], file: Path, *, as_json:
 
 
 def _format(study: Study, chosen: str | None) -> str:
-    """Returns the name of the format; raises ``UsageError`` for a framework without measurements."""
+    """Returns the name of the format. Raises ``UsageError`` if the study did not measure that framework."""
     own = SHORT.get(study.spec.framework, study.spec.framework)
     if chosen is not None and resolved(chosen) != study.spec.framework:
         raise UsageError(
@@ -181,7 +186,7 @@ def _format(study: Study, chosen: str | None) -> str:
 
 
 def choice_of(row: int, trial: int | None, native_only: bool) -> ExportChoice:
-    """Returns the configuration that the options choose. Raises ``UsageError`` if they contradict."""
+    """Returns the configuration that the options choose. Raises ``UsageError`` if the options contradict each other."""
     from autotune.recommendation.export import ExportChoice
 
     if trial is not None and native_only:

@@ -1,4 +1,4 @@
-"""``autotune plan``: predictions before any trial."""
+"""``autotune plan``: predicts configurations before any trial."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PlanOptions(SizedOptions):
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="DIR|FILE|ID", help="Model folder, config.json, or hub id in the local cache; else --config's."
+            metavar="DIR|FILE|ID", help="Model folder, config.json, or hub id in the local cache. Default: --config's."
         ),
     ] = None
     gpu: Annotated[str, typer.Option(help="Kind of GPU, such as h100, a100, l20, l4.")] = "h100"
@@ -36,22 +36,20 @@ class PlanOptions(SizedOptions):
         float | None, typer.Option(min=1, max=4096, metavar="GIB", help="Memory of a GPU, in GiB.")
     ] = None
     gpu_tflops: Annotated[
-        float | None, typer.Option(min=0.1, max=1e6, metavar="TFLOPS", help="Its dense BF16 or FP16 TFLOPS.")
+        float | None, typer.Option(min=0.1, max=1e6, metavar="TFLOPS", help="Dense BF16 or FP16 TFLOPS of a GPU.")
     ] = None
-    gpu_bandwidth: Annotated[float | None, typer.Option(min=1, max=1e6, metavar="GB/S", help="Its memory's GB/s.")] = (
-        None
-    )
+    gpu_bandwidth: Annotated[
+        float | None, typer.Option(min=1, max=1e6, metavar="GB/S", help="Its memory bandwidth, in GB/s.")
+    ] = None
     gpus: Annotated[int, typer.Option(min=1, max=4096, help="GPUs of each node.")] = 1
     nodes: NodesOption = 1
-    space: Annotated[str | None, typer.Option(help="Preset or YAML file; the preset for the machine if left out.")] = (
-        None
-    )
+    space: Annotated[str | None, typer.Option(help="Preset or YAML file. Default: the preset for the machine.")] = None
     framework: FrameworkOption = "trl"
     num_generations: GenerationsOption = None
     lora_rank: Annotated[
-        int | None, typer.Option(min=1, max=65536, help="Train adapters of this rank, not all weights.")
+        int | None, typer.Option(min=1, max=65536, help="Train LoRA adapters of this rank, not all weights.")
     ] = None
-    need: Annotated[bool, typer.Option("--need", help="The fewest GPUs of each kind that would do.")] = False
+    need: Annotated[bool, typer.Option("--need", help="Show the fewest GPUs of each kind that fit the model.")] = False
     updates: UpdatesOption = None
     price: PriceOption = None
     as_json: JsonOption = False
@@ -62,10 +60,10 @@ class PlanOptions(SizedOptions):
 def plan(options: PlanOptions) -> None:
     """Predicts the best configurations for GPUs, before any trial.
 
-    Reads the model's config.json only. Everything is predicted; `autotune start` measures. With --config: whether
-    your own configuration or script fits, when memory is fullest, how fast it is, and what would be faster. With
-    --need: the fewest GPUs of each kind that hold the model, with all weights trained, with offloads, with LoRA.
-    Exit code 3: what was asked about is not likely to fit.
+    Reads only the model's config.json. All figures are predictions; `autotune start` measures. With --config, shows
+    whether your configuration or script fits, when its memory is highest, its speed, and faster configurations. With
+    --need, shows the fewest GPUs of each kind that fit the model: with all weights trained, with offloads, with LoRA.
+    Exit code 3: the model or configuration probably does not fit.
 
     \b
     Examples:
@@ -108,7 +106,7 @@ def _refuse_beside_config(options: PlanOptions) -> None:
 
 
 def _configured(options: PlanOptions) -> Question:
-    """Returns the question about the user's own configuration, whose model ``--model`` or the file names."""
+    """Returns the question about the user's own configuration; its model is that of ``--model``, or the file's."""
     from autotune.cli.commands.start_request import paper_request
     from autotune.forecast.answer import Machine
     from autotune.forecast.gpus import gpu_of
@@ -154,7 +152,7 @@ def _show_plan(question: Question, options: PlanOptions) -> None:
 
 
 def _whole_run(plan: Plan, updates: int, price: float | None) -> WholeRun:
-    """Estimates a run with the fastest configuration, instead of with the defaults or the user's own if those fit."""
+    """Estimates a run with the fastest configuration, and one with the user's own or the defaults if those fit."""
     from autotune.forecast.answer import LIKELY
     from autotune.recommendation.whole_run import WholeRun, hours_of
 

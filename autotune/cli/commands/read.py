@@ -1,4 +1,4 @@
-"""The commands that only look: status, trials, best. Each prints text for people or, with --json, a document."""
+"""The reading commands: status, trials, best. Each prints text for people or, with --json, a document."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TrialOrder(StrEnum):
 def status(
     study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None, url: UrlOption = None
 ) -> None:
-    """Shows how a study stands: budget, running trials, best so far.
+    """Shows a study's progress: budget, running trials, best so far.
 
     \b
     Examples:
@@ -108,15 +108,17 @@ def _running_words(read: StudyReading, trial: Trial, life: Life | None, now: flo
 
 def trials(
     study: StudyArgument = None,
-    state: Annotated[TrialState | None, typer.Option(case_sensitive=False, help="Only trials in this state.")] = None,
-    kind: Annotated[TrialKind | None, typer.Option(case_sensitive=False, help="Only trials of this kind.")] = None,
-    knob: Annotated[list[str] | None, typer.Option(metavar="KNOB:VALUE", help="Only with it, or a low..high.")] = None,
-    sort: Annotated[TrialOrder, typer.Option(help="Best first, or in the order they ran.")] = TrialOrder.SPEED,
+    state: Annotated[TrialState | None, typer.Option(case_sensitive=False, help="List trials in this state.")] = None,
+    kind: Annotated[TrialKind | None, typer.Option(case_sensitive=False, help="List trials of this kind.")] = None,
+    knob: Annotated[
+        list[str] | None, typer.Option(metavar="KNOB:VALUE", help="List trials with this value, or in LOW..HIGH.")
+    ] = None,
+    sort: Annotated[TrialOrder, typer.Option(help="Order: best first, or as they ran.")] = TrialOrder.SPEED,
     as_json: JsonOption = False,
     home: HomeOption = None,
     url: UrlOption = None,
 ) -> None:
-    """Lists all trials, best first, with the knobs that differ.
+    """Lists trials, best first, with the knobs that differ.
 
     \b
     Examples:
@@ -150,10 +152,10 @@ def trials(
         console.say(columns.legend())
 
 
-WhyOption = Annotated[bool, typer.Option("--why", help="All of it: each knob, what was ruled out, every note.")]
+WhyOption = Annotated[bool, typer.Option("--why", help="Show all evidence: each knob, ruled-out values, every note.")]
 KeepOption = Annotated[
     list[str] | None,
-    typer.Option(help="What you lose if this knob keeps this value; may be repeated.", metavar="KNOB=VALUE"),
+    typer.Option(help="Show the loss in speed if this knob keeps this value; may be repeated.", metavar="KNOB=VALUE"),
 ]
 
 
@@ -167,7 +169,7 @@ def best(
     home: HomeOption = None,
     url: UrlOption = None,
 ) -> None:
-    """Shows the recommendation, or the best so far, and says which.
+    """Shows the recommendation, or the best trial so far.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``autotune report``: a study as one Markdown file, or as one page with its charts."""
+"""``autotune report``: writes a study as one Markdown file, or as one page with its charts."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ TEXTS = (".md", ".markdown", ".txt", ".svg", "")
 def report_command(
     study: StudyArgument = None,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to; - prints it.")
+        str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - prints to stdout.")
     ] = STANDARD_OUTPUT,
     updates: UpdatesOption = None,
     price: PriceOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Writes a study as one file: answer, evidence, every trial.
+    """Writes a report: recommendation, evidence, every trial.
 
-    FILE.html is one page with the charts in it, that needs nothing else; any other name gives Markdown, and
-    beside it a plot of the same name as .svg. The same study always gives the same text.
+    FILE.html is one self-contained page with charts. Any other name gives Markdown, and a plot of the same
+    name with the suffix .svg. The same study always gives the same text.
 
     \b
     Examples:
@@ -80,7 +80,7 @@ def report_command(
 
 
 def _write_text(read: StudyReading, exports: Sequence[Exported | str], run: Sequence[str], target: Path | None) -> None:
-    """Writes the Markdown and its plot, or prints it."""
+    """Writes the Markdown file and its plot, or prints the Markdown."""
     from autotune.charts.chart import file_of
     from autotune.charts.history import history
     from autotune.forecast.explain import explain
@@ -109,7 +109,7 @@ def _write(texts: Mapping[Path, str]) -> None:
 
 
 def _answers_file(exports: Sequence[Exported | str]) -> str:
-    """Returns a section with the answer's own file; empty if it cannot be exported."""
+    """Returns a section with the exported file of the recommendation; empty if it cannot be exported."""
     from autotune.report.markdown import block
 
     made = next((first for first in exports[:1] if not isinstance(first, str)), None)
@@ -127,7 +127,7 @@ def _refuse_to_overwrite(paths: list[Path], *, force: bool) -> None:
 
 
 def _read(study: str | None, home: Path | None) -> tuple[StudyReading, list[Exported | str]]:
-    """Reads a study, and the files of each row of its answer."""
+    """Reads a study, and the exported files of each row of its recommendation."""
     from autotune.recommendation.export import ExportChoice, export_or_reason
 
     with reading(home) as (_, store):

@@ -1,4 +1,4 @@
-"""``autotune retry``: run a trial's configuration again."""
+"""``autotune retry``: runs a trial's configuration again."""
 
 from __future__ import annotations
 
@@ -27,27 +27,25 @@ from autotune.study import protocols
 def retry(
     number: TrialArgument,
     study: StudyArgument = None,
-    budget: Annotated[
-        str | None, typer.Option(help="Wall-clock time this one trial may take: 10m.", metavar="TIME")
-    ] = None,
+    budget: Annotated[str | None, typer.Option(help="Wall-clock limit of this trial: 10m.", metavar="TIME")] = None,
     allow_busy: AllowBusyOption = False,
     as_json: AsJsonOption = False,
     no_live: NoLiveOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only the result.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result.")] = False,
     home: HomeOption = None,
 ) -> None:
     """Runs a trial's configuration again; the later result counts.
 
-    For a figure you doubt, or a trial that failed and whose cause you have mended: if it passes now, its
-    failure no longer rules anything out. It counts against no --max-trials, and is refused while a tuner
-    runs the study, or on another machine than the study's.
+    Use it for a doubtful figure, or for a failed trial whose cause you have fixed: if the trial passes now, its
+    failure no longer rules out other configurations. A retry does not count against --max-trials. It is refused
+    while a tuner runs the study, and on another machine.
 
     \b
     Examples:
       autotune retry 7
       autotune retry 3 my-study --budget 10m
 
-    Exit code 3 means that it failed again, 4 that --budget ended first.
+    Exit code 3: the trial failed again; 4: --budget ended first.
     """
     allowed = None if budget is None else parse_duration(budget)
     from autotune.wiring import check_machine, loop, present_fingerprint
@@ -85,7 +83,7 @@ def _show(store: Store, study: Study, requested: Trial, trial: Trial, *, as_json
 
 
 def sentence(requested: Trial, trial: Trial) -> str:
-    """Describes the outcome of the retry, and its effect on the trial that it repeats."""
+    """Describes the result of the retry, and its effect on the trial that it repeats."""
     if trial.state is TrialState.WAITING:
         return f"trial {trial.number} was broken off; the next `autotune start` or `autotune retry` goes on with it"
     how = "" if trial.outcome is None else trial.outcome.sentence()

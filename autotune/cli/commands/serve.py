@@ -1,4 +1,4 @@
-"""``autotune serve``: the REST API and the page, until Ctrl-C."""
+"""``autotune serve``: serves the REST API and the page, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ if TYPE_CHECKING:
     from api.serving import Address
 
 NICE = 10
-"""Of a server of its own: a trial that wants the core goes first, and the pages still have a tenth of it."""
+"""Niceness of a separate server: a trial that needs the core has priority, and the pages still get a tenth of it."""
 
 
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
     port: Annotated[
         int | None,
-        typer.Option(help="Exactly this port, 0 for any free one; else 7788 or the next free one.", metavar="N"),
+        typer.Option(help="Port; 0 is any free one. Default: 7788, or the next free one.", metavar="N"),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token readers need, instead of $AUTOTUNE_TOKEN.", metavar="FILE")
+        Path | None,
+        typer.Option(help="File with the access token of readers, instead of $AUTOTUNE_TOKEN.", metavar="FILE"),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A further host name readers may use; may be repeated.", metavar="NAME")
+        list[str] | None, typer.Option(help="Another host name that readers use; may be repeated.", metavar="NAME")
     ] = None,
     allow_control: Annotated[
         bool, typer.Option("--allow-control", help="Let readers pause, stop and retry by POST; needs a token.")
@@ -41,17 +42,16 @@ def serve(
     nice: Annotated[
         int,
         typer.Option(
-            min=0, max=19, help="Give way to other programs: the least niceness it runs at; 0 leaves it.", metavar="N"
+            min=0, max=19, help="Lowest niceness of the server process; 0 keeps the present one.", metavar="N"
         ),
     ] = NICE,
     home: HomeOption = None,
 ) -> None:
-    """Serves the studies as a page and as JSON, until Ctrl-C.
+    """Serves the studies as a web page and as JSON, until Ctrl-C.
 
-    Read-only, and only on this machine unless --host says otherwise; then readers need a token: programs send
-    it, a browser is let in by a code that is printed here and works once. Any number of readers, while a study
-    runs or afterwards. The address is printed first. It gives way to what is being measured (--nice), and reads
-    the newest study at once, so that its page need not wait.
+    Prints its address first. It is read-only, and listens on this machine only unless --host names an address.
+    With --host, readers need a token: programs send it, and a browser uses a one-time code that is printed here.
+    Any number of readers may connect, during a study or afterwards. The server runs at a low priority (--nice).
 
     \b
     Examples:
@@ -86,8 +86,8 @@ def _serve(settings: Settings, address: Address) -> None:
 
 
 def give_way(least: int) -> None:
-    """Raises the niceness of the process and of later threads to at least ``least`` (0 to 19), where the platform has
-    it. Not for processes that start trials, which would inherit it."""
+    """Raises the niceness of the process and of later threads to at least ``least`` (0 to 19), if the platform supports
+    it. Not for processes that start trials: trials would inherit it."""
     if hasattr(os, "nice"):
         os.nice(max(0, least - os.nice(0)))
 
@@ -98,7 +98,7 @@ class _EndedError(Exception):
 
 @contextmanager
 def ending_quietly() -> Iterator[None]:
-    """Ends the block without a message at SIGINT, SIGTERM and SIGHUP, which stop a server."""
+    """Ends the block without a message at SIGINT, SIGTERM or SIGHUP, which stop a server."""
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -1,4 +1,4 @@
-"""``autotune space``: the knobs of a search space, and its legal combinations on a machine."""
+"""``autotune space``: shows the knobs of a search space, and its legal combinations on a machine."""
 
 from __future__ import annotations
 
@@ -26,29 +26,27 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="space",
-    help="What a search space holds, and what is legal of it.",
+    help="Shows a search space, and checks which combinations are legal.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-NodesOption = Annotated[int, typer.Option(min=1, max=65536, help="Machines.")]
+NodesOption = Annotated[int, typer.Option(min=1, max=65536, help="Number of nodes.")]
 GenerationsOption = Annotated[int | None, typer.Option(min=2, max=10**9, help="Completions per prompt.")]
 
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """A space, and the machine it is asked about."""
+    """Options of a space and of the machine it is checked for."""
 
     space: Annotated[
         str | None,
-        typer.Argument(metavar="[SPACE]", help="Preset or YAML file; the preset for the machine if left out."),
+        typer.Argument(metavar="[SPACE]", help="Preset or YAML file. Default: the preset for the machine."),
     ] = None
     framework: FrameworkOption = "trl"
-    gpus: Annotated[int, typer.Option(min=0, max=65536, help="GPUs of each node; 0 is a CPU run.")] = 0
+    gpus: Annotated[int, typer.Option(min=0, max=65536, help="GPUs of each node; 0 runs on the CPU.")] = 0
     nodes: NodesOption = 1
-    ranks: Annotated[int | None, typer.Option(min=1, max=65536, help="Training processes on a CPU; 1 if left out.")] = (
-        None
-    )
+    ranks: Annotated[int | None, typer.Option(min=1, max=65536, help="Training processes on a CPU. Default: 1.")] = None
 
 
 @dataclass(frozen=True)
@@ -66,14 +64,12 @@ class CheckOptions(MachineOptions):
     rollout_gpus: Annotated[int | None, typer.Option(min=0, max=65536, help="GPUs given to a vLLM server.")] = None
     rows_per_update: RowsOption = None
     num_generations: GenerationsOption = None
-    micro_batch: Annotated[int | None, typer.Option(min=1, help="Rows per rank.")] = None
+    micro_batch: Annotated[int | None, typer.Option(min=1, help="Completions per rank and backward pass.")] = None
     compute_capability: Annotated[
-        str | None, typer.Option(metavar="X.Y", help="Of the GPUs, such as 8.9 for an L20.")
+        str | None, typer.Option(metavar="X.Y", help="CUDA compute capability of the GPUs, such as 8.9 for an L20.")
     ] = None
-    attention_heads: Annotated[int | None, typer.Option(min=1, help="Of the model.")] = None
-    max_length: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of the longest prompt and completion together.")
-    ] = None
+    attention_heads: Annotated[int | None, typer.Option(min=1, help="Attention heads of the model.")] = None
+    max_length: Annotated[int | None, typer.Option(min=1, help="Tokens of the longest prompt plus completion.")] = None
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KNOB=VALUE", help="Check this one configuration; may be repeated."),
@@ -83,7 +79,7 @@ class CheckOptions(MachineOptions):
 
 @dataclass(frozen=True)
 class SpaceQuestion:
-    """A machine, and a configuration on it, about which the space is asked."""
+    """The machine and the configuration that a space is checked for."""
 
     resources: Resources
     configuration: Configuration
@@ -168,8 +164,8 @@ def space_for(
     framework: str, name: str | None, gpus: int, nodes: int, *, server: bool = False
 ) -> tuple[str, SearchSpace, str]:
     """Returns the space ``name`` (a preset or file), or the preset for the machine: its name, the space for
-    ``framework``, and a sentence on the knobs left out, if any. Raises ``UsageError`` where there is no such space
-    or framework, or it cannot be read."""
+    ``framework``, and a sentence on omitted knobs, if any. Raises ``UsageError`` if there is no such space or
+    framework, or it cannot be read."""
     from autotune.frameworks import framework_named
     from autotune.specification.build import planned
     from search_spaces.space import SearchSpace
@@ -184,7 +180,7 @@ def space_for(
 
 
 def _knobs_given(options: CheckOptions) -> dict[str, KnobValue]:
-    """Returns the knobs of the command line. GPUs for a rollout server imply one."""
+    """Returns the knobs of the command line. GPUs for a rollout server imply a server."""
     from autotune.cli.commands.start_request import knobs_of
 
     values: dict[str, KnobValue] = {}
@@ -217,7 +213,7 @@ def _question(options: MachineOptions, knobs: Mapping[str, KnobValue], rows: int
 
 
 def _as_baseline(space: SearchSpace, question: SpaceQuestion) -> Configuration:
-    """Completes the knobs to a baseline, by the space's fixed knobs and the defaults."""
+    """Completes the given knobs to a baseline, with the space's fixed knobs and the defaults."""
     from autotune.specification.request import TRL_DEFAULT_MICRO_BATCH, default_group, default_micro_batch
 
     name = question.resources.framework

@@ -1,4 +1,4 @@
-"""``autotune start``: run a study, or continue it."""
+"""``autotune start``: runs a study, or continues it."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ Say = Callable[[str], None]
 def start(options: StartOptions) -> None:
     """Searches for the fastest configuration, and confirms it.
 
-    Runs short real GRPO trials one after the other, or side by side: your baseline first, then proposals, then the
-    winner next to the baseline. The same command again continues the study; more budget extends it.
-    Ctrl-C once finishes the running trial and recommends; twice stops at once. Nothing is lost.
-    After a scheduler's SIGTERM or SIGUSR1 it ends within --grace with exit code 75: run it again.
+    Runs short GRPO trials in sequence or in parallel: first your baseline, then the sampler's proposals, then the
+    winner alternating with the baseline. The same command again continues the study; a larger --budget extends it.
+    Ctrl-C finishes the running trial and recommends; a second Ctrl-C stops at once. No result is lost.
+    After a scheduler's SIGTERM or SIGUSR1 it ends within --grace with exit code 75; run it again to continue.
 
     \b
     Examples:
@@ -96,7 +96,7 @@ def start(options: StartOptions) -> None:
 
 
 def _refuse_nothing(prepared: Prepared, *, anyway: bool) -> None:
-    """Raises ``UsageError`` if not even twice the budget holds a trial: other programs may slow a forecast."""
+    """Raises ``UsageError`` if twice the budget is too short for a trial; the factor allows for forecast errors."""
     plan = prepared.plan
     if plan is not None and not anyway and not plan.pace.trials(2.0 * plan.budget_s):
         raise UsageError(f"{prepared.workload or 'the budget holds no trial'}; --anyway begins all the same")
@@ -104,7 +104,7 @@ def _refuse_nothing(prepared: Prepared, *, anyway: bool) -> None:
 
 @contextmanager
 def _places(options: StartOptions, say: Say) -> Iterator[Spread | None]:
-    """Holds places of the Ray cluster while the block runs; yields ``None`` if trials run on this machine."""
+    """Holds places of the Ray cluster during the block; yields ``None`` if trials run on this machine."""
     if options.ray is None:
         if options.nodes > 1:
             raise UsageError(f"--nodes {options.nodes}: name the Ray cluster of these nodes with --ray")
@@ -121,7 +121,7 @@ def _places(options: StartOptions, say: Say) -> Iterator[Spread | None]:
 
 @contextmanager
 def _page(settings: Settings, say: Say, *, serve: bool, port: int | None) -> Iterator[Serving | None]:
-    """Serves the study's page while the block runs. Raises ``UsageError`` if the named port is in use."""
+    """Serves the study's page during the block. Raises ``UsageError`` if the named port is in use."""
     if not serve:
         yield None
         return
@@ -198,7 +198,7 @@ def _end(settings: Settings, read: StudyReading, result: StudyResult, *, as_json
 
 
 def exit_code(result: StudyResult, stop: SignalStop) -> int:
-    """Returns the exit code for a study that has ended (docs/decisions/0012-exit-codes.md)."""
+    """Returns the exit code of an ended study (docs/decisions/0012-exit-codes.md)."""
     if stop.preempted:
         return exit_codes.RUN_AGAIN
     if stop.signal is not None:
@@ -225,7 +225,7 @@ class OpenedStudy:
 def opened(
     settings: Settings, prepared: Prepared, notice: Notice, *, fork: bool = False, any_sampler: bool = False
 ) -> Iterator[OpenedStudy]:
-    """Opens the prepared study, or creates it; ``fork`` and ``any_sampler`` as of ``find_or_create``."""
+    """Opens the prepared study, or creates it; ``find_or_create`` describes ``fork`` and ``any_sampler``."""
     from autotune.wiring import check_machine, end_processes, find_or_create, open_store_for
 
     with stopping(console.say, notice) as stop, closing(open_store_for(settings, stop)) as store:
@@ -237,7 +237,7 @@ def opened(
 
 
 def say_busy() -> None:
-    """Tells the user which other programs keep the machine busy, if any."""
+    """Tells the user which other programs use the machine, if any."""
     from autotune.cli.doctor.machine_checks import busy_note
     from autotune.machine import other_load
 
@@ -250,7 +250,7 @@ def say_busy() -> None:
 def observed(
     options: StartOptions, study: Study, store: Store, limits: Budget, legal: int | None
 ) -> Iterator[Observer]:
-    """Yields the observer that shows the run: live table, lines, JSON records or nothing, by the options."""
+    """Yields the observer that shows the run: live table, lines, JSON records or nothing, as the options choose."""
     mode = choose_mode(json=options.as_json, live=not options.no_live, quiet=options.quiet)
     with observing(mode, begin(study, store.trials(study.id), limits, time.time(), legal=legal)) as observer:
         yield observer

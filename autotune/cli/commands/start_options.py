@@ -16,12 +16,12 @@ from search_spaces.frameworks import SHORT
 RayOption = Annotated[
     str | None,
     typer.Option(
-        help="Trials run on the nodes of this Ray cluster: host:port; auto is that of RAY_ADDRESS or this machine's.",
+        help="Run trials on the nodes of this Ray cluster: host:port, or auto ($RAY_ADDRESS, else this machine's).",
         metavar="ADDRESS",
     ),
 ]
 
-_FRAMEWORK = typer.Option(help=f"What you train with: {', '.join(SHORT.values())}.", metavar="NAME")
+_FRAMEWORK = typer.Option(help=f"Framework that trains: {', '.join(SHORT.values())}.", metavar="NAME")
 FrameworkOption = Annotated[str, _FRAMEWORK]
 StartFrameworkOption = Annotated[str | None, _FRAMEWORK]
 AccelerateOption = Annotated[
@@ -30,14 +30,14 @@ AccelerateOption = Annotated[
 ServerOption = Annotated[
     Path | None,
     typer.Option(
-        help="The script that starts your rollout server beside --config: trl vllm-serve, vllm serve, swift rollout.",
+        help="The script that starts your rollout server (trl vllm-serve, vllm serve or swift rollout); with --config.",
         metavar="FILE",
     ),
 ]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
-        help="Your framework's own config: its knobs are the baseline, the rest passes through; options go before it.",
+        help="Your framework's own config. Its knobs are the baseline; the rest is kept. Options override it.",
         metavar="FILE",
     ),
 ]
@@ -46,16 +46,16 @@ RewardOption = Annotated[
     typer.Option(help="FILE.py:FUNCTION with TRL's signature, or math-verify; may be repeated.", metavar="REWARD"),
 ]
 TaskOption = Annotated[
-    str | None, typer.Option(help="Prompts of a task: reasoning-gym:NAME (chain_sum if none is named).", metavar="TASK")
+    str | None, typer.Option(help="Generate prompts of a task: reasoning-gym:NAME (default chain_sum).", metavar="TASK")
 ]
 
 GpusOption = Annotated[
     int | None,
-    typer.Option(min=0, help="GPUs of a trial: the first N visible; all if left out, 0 is a CPU run.", metavar="N"),
+    typer.Option(min=0, help="GPUs of a trial: the first N visible. Default: all; 0 runs on the CPU.", metavar="N"),
 ]
 RolloutGpusOption = Annotated[
     int | None,
-    typer.Option(min=1, help="GPUs your present configuration gives to a vLLM server; the others train.", metavar="N"),
+    typer.Option(min=1, help="GPUs that your configuration gives to a vLLM server; the others train.", metavar="N"),
 ]
 OpenR1Option = Annotated[
     str | None, typer.Option(help="Your checkout of Open-R1, whose grpo.py trains.", metavar="PATH")
@@ -69,7 +69,7 @@ EnvOption = Annotated[
     typer.Option("--env", help="An environment variable that your reward reads; may be repeated.", metavar="NAME"),
 ]
 AllowBusyOption = Annotated[
-    bool, typer.Option("--allow-busy", help="Measure although others use the GPU; results are marked.")
+    bool, typer.Option("--allow-busy", help="Measure even if other programs use the GPU; marks results.")
 ]
 
 RowsOption = Annotated[
@@ -79,29 +79,29 @@ RowsOption = Annotated[
         "--rows-per-update",
         min=2,
         max=10**9,
-        help="Completions per optimizer update, over all GPUs; the same in all trials.",
+        help="Completions per optimizer update, over all GPUs. All trials use this number.",
         metavar="N",
     ),
 ]
 PromptOption = Annotated[
     int | None,
-    typer.Option(min=1, max=10**7, help="Longest prompt, in tokens; the longest found if left out.", metavar="N"),
+    typer.Option(min=1, max=10**7, help="Longest prompt, in tokens. Default: the longest in the data.", metavar="N"),
 ]
 CompletionOption = Annotated[
     int | None, typer.Option(min=2, max=10**7, help="Longest completion, in tokens.", metavar="N")
 ]
 
 UpdatesOption = Annotated[
-    int | None, typer.Option(min=1, help="Also the hours of your whole run of N updates.", metavar="N")
+    int | None, typer.Option(min=1, help="Also show the hours that your whole run of N updates takes.", metavar="N")
 ]
 PriceOption = Annotated[
-    float | None, typer.Option(help="With --updates: also its money, at so much for a GPU-hour.", metavar="PRICE")
+    float | None, typer.Option(help="With --updates: also show the cost, at this price per GPU-hour.", metavar="PRICE")
 ]
 
 
 @dataclass(frozen=True)
 class ConfigOptions:
-    """Your own configuration and the files beside it, for GPUs that may be elsewhere."""
+    """The user's own configuration and its companion files, for GPUs that may be on another machine."""
 
     config: ConfigOption = None
     accelerate: AccelerateOption = None
@@ -125,7 +125,7 @@ class SizedOptions(ConfigOptions):
 
 
 AsJsonOption = Annotated[bool, typer.Option("--json", help="One JSON record per event on stdout.")]
-NoLiveOption = Annotated[bool, typer.Option("--no-live", help="Plain lines instead of the live table.")]
+NoLiveOption = Annotated[bool, typer.Option("--no-live", help="Print plain lines instead of the live table.")]
 
 
 @dataclass(frozen=True)
@@ -138,25 +138,25 @@ class StartOptions(SizedOptions):
     max_trials: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Search at most N trials, the baseline included; confirming comes on top.", metavar="N"
+            min=1, help="Search at most N trials, including the baseline; confirmation runs do not count.", metavar="N"
         ),
     ] = None
-    gpu_hours: Annotated[float | None, typer.Option(help="GPUs held times hours, for all of it.", metavar="H")] = None
+    gpu_hours: Annotated[float | None, typer.Option(help="Most GPU-hours of the whole study.", metavar="H")] = None
     framework: StartFrameworkOption = None
     published: Annotated[
         str | None,
         typer.Option(
             "--baseline",
-            help="Begin with a published configuration, scaled to the GPUs held: openr1:qwen2.5-1.5b-demo.",
+            help="Take a published configuration as the baseline, scaled to your GPUs: openr1:qwen2.5-1.5b-demo.",
             metavar="NAME",
         ),
     ] = None
     model: Annotated[
-        str | None, typer.Option(help="Model folder or hub id; the bundled model if none is named.", metavar="MODEL")
+        str | None, typer.Option(help="Model folder or hub id. Default: the bundled model.", metavar="MODEL")
     ] = None
     python: Annotated[
         str | None,
-        typer.Option(help="Interpreter of your training environment; else that of $VIRTUAL_ENV.", metavar="PATH"),
+        typer.Option(help="Interpreter of your training environment. Default: that of $VIRTUAL_ENV.", metavar="PATH"),
     ] = None
     data: Annotated[
         str | None,
@@ -170,44 +170,42 @@ class StartOptions(SizedOptions):
     memory_limit: Annotated[
         str | None,
         typer.Option(
-            help="Host memory of a trial's whole process tree, compilers aside: 6GiB. If left out, none; in a "
-            "container with a limit that limit, less what the tuner needs.",
+            help="Most host memory of a trial's process tree, without compilers: 6GiB. Default: no limit; in a "
+            "container, its limit minus the tuner's own memory.",
             metavar="SIZE",
         ),
     ] = None
     gpus: GpusOption = None
     ranks: Annotated[
-        int | None, typer.Option(help="Training processes on a CPU, which share its cores; 1 if left out.", metavar="N")
+        int | None, typer.Option(help="Training processes on a CPU; they share its cores. Default: 1.", metavar="N")
     ] = None
     nodes: Annotated[
         int, typer.Option(min=1, help="Nodes of one trial, each with --gpus GPUs; several need --ray.", metavar="N")
     ] = 1
     name: Annotated[str | None, typer.Option(help="Name of the study.", metavar="NAME")] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False
-    anyway: Annotated[bool, typer.Option("--anyway", help="Begin though the budget seems to hold no trial.")] = False
+    anyway: Annotated[bool, typer.Option("--anyway", help="Start even if the budget seems too short.")] = False
     allow_busy: AllowBusyOption = False
     cold: Annotated[
         bool,
-        typer.Option(
-            "--cold", help="Start a process for each trial, not forked from a loaded one nor used twice. Slower."
-        ),
+        typer.Option("--cold", help="Start a new process for each trial, without preloaded imports. Slower."),
     ] = False
     grace: Annotated[
-        str, typer.Option(help="After a scheduler's SIGTERM or SIGUSR1 all ends within this time.", metavar="TIME")
+        str, typer.Option(help="Most time to end after a scheduler's SIGTERM or SIGUSR1.", metavar="TIME")
     ] = f"{GRACE_S:.0f}s"
     signal: Annotated[
-        list[str] | None, typer.Option(help="A further signal that announces the end, such as USR2.", metavar="NAME")
+        list[str] | None, typer.Option(help="Another signal that announces the end, such as USR2.", metavar="NAME")
     ] = None
     as_json: AsJsonOption = False
     no_live: NoLiveOption = False
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only the end screen.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the final result.")] = False
     home: HomeOption = None
     at_once: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Trials side by side, each on --gpus GPUs of its own and an equal share of CPUs and memory; with "
-            "--ray as many as fit, if left out.",
+            help="Run N trials in parallel, each on its own --gpus GPUs and an equal share of CPUs and memory. "
+            "Default: 1; with --ray as many as fit.",
             metavar="N",
         ),
     ] = None
@@ -215,23 +213,21 @@ class StartOptions(SizedOptions):
     sampler: Annotated[
         str | None,
         typer.Option(
-            help="Who proposes: grey (forecasts phases and memory; the default), tpe, random, grid, or "
-            "module:Class for an Optuna sampler of your own.",
+            help="Sampler that proposes trials: grey (predicts phase times and memory; the default), tpe, random, "
+            "grid, or module:Class for your own Optuna sampler.",
             metavar="NAME",
         ),
     ] = None
     objective: Annotated[
         Objective,
         typer.Option(
-            help="What configurations are ranked by. They differ where training_gpus or rollout_gpus change the "
-            "GPUs held."
+            help="Figure that ranks configurations. The two differ only if training_gpus or rollout_gpus change "
+            "the number of GPUs."
         ),
     ] = Objective.PER_HOUR
-    no_history: Annotated[
-        bool, typer.Option("--no-history", help="Begin with nothing that earlier studies measured.")
-    ] = False
-    new: Annotated[bool, typer.Option("--new", help="Start beside a study of this name that differs.")] = False
-    no_serve: Annotated[bool, typer.Option("--no-serve", help="No page in the browser while it runs.")] = False
+    no_history: Annotated[bool, typer.Option("--no-history", help="Do not use earlier studies.")] = False
+    new: Annotated[bool, typer.Option("--new", help="Add a new study if this name has other settings.")] = False
+    no_serve: Annotated[bool, typer.Option("--no-serve", help="Do not serve the web page during the study.")] = False
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port of the page; the next free one if left out.", metavar="N")
+        int | None, typer.Option(min=0, max=65535, help="Port of the web page. Default: a free one.", metavar="N")
     ] = None

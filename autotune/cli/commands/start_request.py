@@ -1,4 +1,4 @@
-"""Turns the options of ``start`` into a request; nothing is run."""
+"""Converts the options of ``start`` to a request; runs nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONGEST_NAME = 200
 
 
 def budget_of(options: StartOptions) -> Budget:
-    """Raises ``UsageError`` if there is no limit, or one that is none."""
+    """Returns the limits of the study. Raises ``UsageError`` without a limit, or for an unusable one."""
     hours = options.gpu_hours
     if (options.budget, options.max_trials, hours) == (None, None, None):
         raise UsageError("give the study a limit: --budget 4h, --max-trials 40 or --gpu-hours 8")
@@ -44,8 +44,8 @@ def budget_of(options: StartOptions) -> Budget:
 
 
 def request_of(options: StartOptions, folder: Path, at_once: int = 1) -> Request:
-    """Returns the request; relative paths begin in ``folder``, and ``at_once`` trials run side by side. Raises
-    ``UsageError`` where a word is not one that its option takes, or names a file that is not there."""
+    """Returns the request for ``at_once`` parallel trials; relative paths begin in ``folder``. Raises ``UsageError`` if
+    an option has an invalid value, or names a file that does not exist."""
     if options.data is not None and options.task is not None:
         raise UsageError("give either --data or --task: both say where the prompts come from")
     if options.name is not None and len(options.name) > LONGEST_NAME:
@@ -79,8 +79,8 @@ def request_of(options: StartOptions, folder: Path, at_once: int = 1) -> Request
 
 
 def paper_request(options: ConfigOptions, framework: str, **more: Any) -> Request:
-    """Returns the request about a configuration, which starts no study; ``more`` are further fields. Raises
-    ``UsageError`` as ``request_of``."""
+    """Returns a request that only examines a configuration and starts no study; ``more`` are further fields. Raises
+    ``UsageError`` as ``request_of`` does."""
     named, more = framework_named(framework), {"folder": str(Path.cwd()), **more}
     config, accelerate, server = options.config, options.accelerate, options.server
     served = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
@@ -99,7 +99,7 @@ def paper_request(options: ConfigOptions, framework: str, **more: Any) -> Reques
 
 
 def server_text(path: Path, framework: Integration, config: Path | None) -> str:
-    """Returns the text of ``--server``. Raises ``UsageError`` if there is none, or it is not used."""
+    """Returns the text of ``--server``. Raises ``UsageError`` if there is no such file, or nothing uses it."""
     if not framework.takes_server or config is None:
         raise UsageError(
             "--server is the script that starts a rollout server beside a configuration of TRL, Open-R1 or ms-swift; "
@@ -109,7 +109,7 @@ def server_text(path: Path, framework: Integration, config: Path | None) -> str:
 
 
 def accelerate_text(path: Path, framework: Integration, config: Path | None) -> str:
-    """Returns the text of ``--accelerate``. Raises ``UsageError`` if there is none, or it is not used."""
+    """Returns the text of ``--accelerate``. Raises ``UsageError`` if there is no such file, or nothing uses it."""
     if not framework.takes_accelerate or config is None:
         raise UsageError(
             "--accelerate is the file that `accelerate launch` is given beside a configuration of TRL or Open-R1; name "
@@ -119,8 +119,8 @@ def accelerate_text(path: Path, framework: Integration, config: Path | None) -> 
 
 
 def interpreter_asked(word: str | None, framework: Integration) -> str:
-    """Returns ``--python``, else the active environment's, else this one. Raises ``UsageError`` if the framework is in
-    none."""
+    """Returns the interpreter of ``--python``, else of the active environment, else this one. Raises ``UsageError`` if
+    none has the framework."""
     if word is not None:
         return str(Path(os.path.expanduser(word)).absolute())
     modules = [each.name.replace("-", "_") for each in framework.environment.needed]
@@ -134,7 +134,7 @@ def interpreter_asked(word: str | None, framework: Integration) -> str:
 
 
 def checkout_asked(word: str | None, folder: Path, framework: Integration) -> str:
-    """Returns the folder of ``--openr1``. Raises ``UsageError`` if it is not there, or not used."""
+    """Returns the folder of ``--openr1``. Raises ``UsageError`` if it does not exist, or nothing uses it."""
     if not framework.script:
         if word is not None:
             raise UsageError("--openr1 is the checkout that Open-R1's trials run from: --framework openr1")
@@ -145,14 +145,14 @@ def checkout_asked(word: str | None, folder: Path, framework: Integration) -> st
 
 
 def framework_asked(word: str | None, baseline: str | None) -> str:
-    """Returns the name of ``--framework``, else the published baseline's, else TRL's. Raises ``UsageError``."""
+    """Returns the framework of ``--framework``, else of the published baseline, else TRL. Raises ``UsageError``."""
     found = None if baseline is None else published_named(baseline).framework
     return framework_named(word or found or "trl").name
 
 
 def config_text(path: Path, option: str = "--config", patience_s: float = 10.0) -> str:
-    """Reads a configuration; bytes that are not UTF-8 become surrogates, for the reader to refuse with their line.
-    Raises ``UsageError`` where it cannot be read."""
+    """Reads a configuration. Bytes that are not UTF-8 become surrogates, so that the parser can report their line.
+    Raises ``UsageError`` if it cannot be read."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as stream:
             parts = [b""]
@@ -168,7 +168,7 @@ def config_text(path: Path, option: str = "--config", patience_s: float = 10.0) 
 
 
 def knobs_of(words: Sequence[str], option: str = "--set") -> dict[str, KnobValue]:
-    """Parses the knobs of ``option``. Raises ``UsageError`` for a word that is no ``KNOB=VALUE``, or no legal value."""
+    """Parses the knobs of ``option``. Raises ``UsageError`` for a word that is not ``KNOB=VALUE``, or is illegal."""
     values: dict[str, KnobValue] = {}
     for word in words:
         knob, sign, text = word.partition("=")
@@ -182,13 +182,13 @@ def knobs_of(words: Sequence[str], option: str = "--set") -> dict[str, KnobValue
 
 
 def bundled_model() -> str:
-    """Returns the folder ``make start`` brings, if its variable names one."""
+    """Returns the folder of the model that ``make start`` downloads, if its variable names one."""
     folder = os.environ.get(BUNDLED_VARIABLE, "").strip()
     return str(Path(os.path.expanduser(folder)).absolute()) if folder else ""
 
 
 def _limit(word: str | None, at_once: int) -> int | None:
-    """Returns the most bytes of a trial; by default trials side by side share the machine's memory."""
+    """Returns the memory limit of a trial in bytes; by default parallel trials share the machine's memory."""
     if word is not None:
         size = parse_size(word)
         if size < 256 << 20:
@@ -198,5 +198,5 @@ def _limit(word: str | None, at_once: int) -> int | None:
 
 
 def notice_of(options: StartOptions) -> Notice:
-    """Returns the scheduler's notice of preemption that the options name. Raises ``UsageError``."""
+    """Returns the preemption notice that the options describe. Raises ``UsageError``."""
     return Notice.of(parse_duration(options.grace, "--grace"), options.signal or ())

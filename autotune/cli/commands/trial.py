@@ -35,7 +35,7 @@ def show(
     home: HomeOption = None,
     url: UrlOption = None,
 ) -> None:
-    """Shows one trial in full, and whether its speed is normal.
+    """Shows all of one trial, and whether its speed is normal.
 
     \b
     Examples:
@@ -63,10 +63,10 @@ def show(
 def logs(
     number: TrialArgument,
     study: StudyArgument = None,
-    following: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the trial ends.")] = False,
-    lines: Annotated[int | None, typer.Option("--lines", "-n", min=0, help="Only the last lines.")] = None,
-    attempt: Annotated[int | None, typer.Option(min=1, help="An earlier attempt; else the last.")] = None,
-    server: Annotated[bool, typer.Option("--server", help="The rollout server's log, if there was one.")] = False,
+    following: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the trial ends.")] = False,
+    lines: Annotated[int | None, typer.Option("--lines", "-n", min=0, help="Show only the last N lines.")] = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Number of an attempt. Default: the last.")] = None,
+    server: Annotated[bool, typer.Option("--server", help="Show the log of the trial's rollout server.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
@@ -123,17 +123,19 @@ def _write(lines: Iterable[str], *, as_json: bool) -> None:
 
 def note(
     text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="The new note; without it and --tag all are shown.")
+        str | None, typer.Argument(metavar="TEXT", help="The new note. Without it and --tag, all notes are shown.")
     ] = None,
-    study: Annotated[str | None, typer.Option(metavar="STUDY", help="The newest if it is left out.")] = None,
-    trial: Annotated[int | None, typer.Option(min=0, metavar="N", help="Of this trial; else of the study.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="A tag; may be repeated.")] = None,
+    study: Annotated[str | None, typer.Option(metavar="STUDY", help="Study name or id. Default: the newest.")] = None,
+    trial: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Trial of the note. Default: the study.")
+    ] = None,
+    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Tag of the note; may be repeated.")] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
     """Shows notes and tags of a study and its trials, or sets one.
 
-    A new note replaces the one before, with its tags; an empty text removes it.
+    A new note replaces the previous note and its tags. An empty text removes the note.
 
     \b
     Examples:

@@ -31,13 +31,15 @@ if TYPE_CHECKING:
     from autotune.verify.in_turns import Step, TurnsVerdict
 
 RoundsOption = Annotated[
-    int | None, typer.Option(min=1, max=100, help="Runs in fresh processes: 1, against the baseline 3 of each.")
+    int | None,
+    typer.Option(min=1, max=100, help="Runs, each in a new process. Default: 1, or 3 with --against-baseline."),
 ]
 UpdatesOption = Annotated[
-    int | None, typer.Option(min=2, max=10_000, help="Updates that count in each run: 8, against the baseline 10.")
+    int | None,
+    typer.Option(min=2, max=10_000, help="Measured updates of each run. Default: 8, or 10 with --against-baseline."),
 ]
 BaselineOption = Annotated[
-    bool, typer.Option("--against-baseline", help="Run the baseline's export too, in turns, and compare the gain.")
+    bool, typer.Option("--against-baseline", help="Alternate runs of baseline and winner, and check the gain.")
 ]
 
 
@@ -52,19 +54,18 @@ def verify(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Runs the exported command, and compares it with the figure.
+    """Runs the exported command, and checks its tokens/hour.
 
-    The time is taken from outside, between the lines the framework itself prints; the ratio is corrected for
-    the lengths observed. Updates in which other programs took more than 5 % of the CPU do not count. Exit code 0:
-    within 5 %; 3: not; 5: not decided, because processes of one configuration may differ by as much (--rounds 3
-    tells more), or because other programs disturbed most of it.
+    Measures the time between the lines that the framework prints, and corrects it for the observed lengths. Ignores
+    updates in which other programs used more than 5 % of the CPU. Exit code 0: within 5 % of the stated figure;
+    3: further off; 5: undecided, because runs of one configuration may differ by 5 % (--rounds 3 helps), or other
+    programs disturbed most updates.
 
-    --against-baseline asks whether the stated gain is true: it also exports the baseline, and the framework itself
-    runs both in turns, with none of our code but what an export holds; a turn that was mostly disturbed is repeated.
-    Exit code 0: the stated interval holds the ratio of tokens/hour; 3: not; 5: not decided, because the machine was
-    not quiet or no gain is stated.
+    --against-baseline checks the stated gain: it exports the baseline too, and runs both exports alternately, without
+    the tuner's measuring code. It repeats runs that were mostly disturbed. Exit code 0: the measured ratio of
+    tokens/hour is in the stated interval; 3: outside; 5: undecided, because the machine was busy or no gain is stated.
 
-    --updates 500 asks whether the figure lasts: completions are as long as the policy makes them.
+    --updates 500 checks a long run, in which the policy itself ends its completions.
 
     \b
     Examples:
@@ -85,7 +86,7 @@ def verify(
 def _run_exported(
     read: StudyReading, choice: ExportChoice, store: Store, settings: Settings, rounds: int, updates: int, as_json: bool
 ) -> int:
-    """Runs the export under the study's lock, stores and shows the verdict; returns the exit code."""
+    """Runs the export under the study's lock, stores and shows the verdict, and returns the exit code."""
     from autotune.recommendation import export
     from autotune.verify import exported_run
 
@@ -109,7 +110,7 @@ def _run_exported(
 
 @contextmanager
 def _stoppable(store: Store, study: Study) -> Iterator[Interrupt]:
-    """Holds the study's lock; Ctrl-C ends the command that runs, and then this one."""
+    """Holds the study's lock; Ctrl-C first ends the running command, then this one."""
     from autotune.verify.exported_run import InterruptedVerification
 
     with store.lock(study.id), interruptible() as stop:
@@ -123,7 +124,7 @@ def _stoppable(store: Store, study: Study) -> Iterator[Interrupt]:
 def _against_baseline(
     read: StudyReading, choice: ExportChoice, store: Store, settings: Settings, rounds: int, updates: int, as_json: bool
 ) -> int:
-    """Runs both exports in turns, stores and shows the verdict; returns the exit code."""
+    """Runs both exports alternately, stores and shows the verdict, and returns the exit code."""
     from autotune.recommendation import export
     from autotune.verify.exported_run import Rehearsal
     from autotune.verify.in_turns import ANSWER, BASELINE, WARMING, compare, take_turns, turns_lines

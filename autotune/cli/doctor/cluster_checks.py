@@ -17,7 +17,7 @@ from autotune.specification.interpreter import probe
 from autotune.wording.numbers import format_size, percent
 
 CLOCK_S = 1.0
-"""By which clocks may differ."""
+"""Largest difference of two nodes' clocks, in seconds."""
 NOT_THERE = "not there"
 
 
@@ -32,16 +32,16 @@ class NodeLook:
     """Kind and memory of each."""
     driver: str
     users: tuple[str, ...]
-    """Who computes on its GPUs, in words."""
+    """Processes that compute on its GPUs, in words."""
     load: CpuLoad | None
     packages: Mapping[str, str]
-    """Of the training interpreter, Python itself among them; empty: it cannot be used."""
+    """Packages of the training interpreter, including Python itself; empty if the interpreter cannot be used."""
     problem: str = ""
-    """Why it cannot."""
+    """Reason why the interpreter cannot be used."""
 
 
 def look(python: str, environment: Environment) -> NodeLook:
-    """Looks at this machine; called on each node."""
+    """Checks this machine; called on each node."""
     packages, problem = _interpreter(python, environment)
     gpus = hardware.visible_gpus({})
     return NodeLook(
@@ -72,8 +72,8 @@ def _interpreter(python: str, environment: Environment) -> tuple[dict[str, str],
 
 
 def side_by_side(looks: Mapping[str, NodeLook], ahead: Mapping[str, float]) -> list[Finding]:
-    """Returns a line for each node, and a sentence for each difference. Pure. ``ahead``: seconds by which each node's
-    clock is, at least."""
+    """Returns a line for each node, and a sentence for each difference. Pure. ``ahead``: least seconds by which each
+    node's clock is ahead."""
     found = [Finding(f"node {name}", Verdict.OK, _summary(each)) for name, each in looks.items()]
     for name, each in looks.items():
         label = f"node {name}"
@@ -120,7 +120,7 @@ def _differences(looks: Mapping[str, NodeLook]) -> list[Finding]:
 
 
 def _odd(what: str, values: Mapping[str, str], verdict: Verdict) -> list[Finding]:
-    """Returns a finding for each node that has another value than most."""
+    """Returns a finding for each node whose value differs from most nodes."""
     if len(set(values.values())) < 2:
         return []
     usual = Counter(values.values()).most_common(1)[0][0]

@@ -1,4 +1,4 @@
-"""``autotune doctor``: checks of this machine, with the command that mends each finding."""
+"""``autotune doctor``: checks this machine, with a command that fixes each finding."""
 
 from __future__ import annotations
 
@@ -56,11 +56,12 @@ class DoctorOptions(ConfigOptions):
     """All of ``autotune doctor``."""
 
     python: Annotated[
-        str, typer.Option(metavar="PATH", help="The training interpreter; this one if it is left out.")
+        str, typer.Option(metavar="PATH", help="Interpreter of the training environment. Default: this one.")
     ] = sys.executable
     framework: FrameworkOption = "trl"
     gpu: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Only --config, for --gpus of this kind that need not be here.")
+        str | None,
+        typer.Option(metavar="KIND", help="Check only --config, for GPUs of this kind; none is needed here."),
     ] = None
     gpus: GpusOption = None
     nodes: NodesOption = 1
@@ -74,12 +75,12 @@ class DoctorOptions(ConfigOptions):
 
 @takes(DoctorOptions)
 def doctor(options: DoctorOptions) -> None:
-    """Checks this machine for a study, and tells how to mend it.
+    """Checks whether a study can run here, and shows fixes.
 
-    With --config every fault of the configuration, each with its line and the nearest legal values. With --config,
-    --reward or --task also whether the training interpreter can load those rewards and has the packages they and the
-    configuration need. With --gpu only the configuration, by the keys of the tested version. With --ray only the nodes
-    of a cluster, side by side: what one has and the others have not.
+    --config shows every fault of the configuration, with its line and the nearest legal values. --config, --reward
+    and --task also check that the training interpreter can load the rewards and has the packages that they and the
+    configuration need. --gpu checks only the configuration, with the keys of the tested framework version. --ray
+    checks only the nodes of a cluster, and shows where they differ.
 
     \b
     Examples:
@@ -90,7 +91,7 @@ def doctor(options: DoctorOptions) -> None:
       autotune doctor --config grpo.yaml --gpu h100 --gpus 8 --nodes 2
       autotune doctor --ray auto --python /my/env/bin/python
 
-    Exit code 5 means that no study can run here yet, 2 that only the configuration is at fault; warnings alone are 0.
+    Exit code 5: no study can run here yet; 2: only the configuration has faults; 0: at most warnings.
     """
     from autotune import wiring
     from autotune.cli.doctor.training_checks import CONFIG, check_config, check_trackers
@@ -123,7 +124,7 @@ def doctor(options: DoctorOptions) -> None:
 
 
 def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool) -> None:
-    """Prints the findings and returns the exit code; no configuration mends a blocking one in ``machine``."""
+    """Prints the findings and returns the exit code; problems in ``machine`` are not due to the configuration."""
     if as_json:
         console.document({"ok": not blocking(findings), "findings": [finding_json(f) for f in findings]})
     else:
@@ -143,7 +144,7 @@ def _request(options: DoctorOptions) -> Request | None:
 
 
 def _on_paper(request: Request | None, kind: str) -> list[Finding]:
-    """Returns findings on the configuration alone, for GPUs that need not be here. Raises ``UsageError``."""
+    """Returns findings on the configuration alone, for GPUs that this machine need not have. Raises ``UsageError``."""
     from autotune.cli.doctor.training_checks import check_faults
     from autotune.forecast.answer import Machine
     from autotune.forecast.gpus import gpu_of
@@ -164,8 +165,8 @@ TrainingNeeds = tuple[tuple[RewardSpec, ...], tuple[str, ...]]
 
 
 def rewards_of(request: Request | None, reward: Sequence[str], task: str | None) -> TrainingNeeds | None:
-    """Returns rewards and modules named by the options; ``None`` if no option was given. Raises ``UsageError`` where a
-    file is not there, or a word is not one that its option takes."""
+    """Returns the rewards and modules that the options name; ``None`` without such an option. Raises ``UsageError`` for
+    a missing file, or a word that its option does not take."""
     from autotune.cli.doctor.training_checks import OPTIONAL_KEYS
     from autotune.specification.request import PACKAGES
     from autotune.specification.user_input import rewards_configured, rewards_named, task_named
@@ -187,7 +188,7 @@ def rewards_of(request: Request | None, reward: Sequence[str], task: str | None)
 
 
 def _is_on(value: Any) -> bool:
-    """Tells whether a key is set and not switched off; of a script a value is the list of its words."""
+    """Tells whether a key is set to another value than false or none; values from a script are lists of words."""
     words = value if isinstance(value, list) else [value]
     return bool(value) and [str(word).lower() for word in words] not in (["false"], ["none"])
 
@@ -253,7 +254,7 @@ def _training(python: str, needs: TrainingNeeds | None, environment: Environment
 
 
 def _there(framework: str, gpus: int | None) -> list[Finding]:
-    """Returns findings on this folder and machine that are particular to the framework."""
+    """Returns findings on this folder and machine that are specific to the framework."""
     from autotune.frameworks import framework_named
 
     named = framework_named(framework)
@@ -282,7 +283,7 @@ def _driver() -> Sequence[Gpu]:
 
 
 def _gpus() -> Sequence[Gpu]:
-    """Returns the GPUs; none where they cannot be read."""
+    """Returns the GPUs; empty if they cannot be read."""
     try:
         return _driver()
     except MachineError:

@@ -1,4 +1,4 @@
-"""Findings of ``autotune doctor``: values, screen and JSON."""
+"""Findings of ``autotune doctor``, their screen and their JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Finding:
     verdict: Verdict
     detail: str
     command: str = ""
-    """Mends it; empty when there is nothing to mend."""
+    """Command that fixes the finding; empty if there is nothing to fix."""
 
 
 def blocking(findings: Sequence[Finding]) -> bool:
@@ -41,12 +41,12 @@ def blocking(findings: Sequence[Finding]) -> bool:
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
-    """Converts a finding to JSON; ``command`` is null if there is nothing to mend."""
+    """Converts a finding to JSON; ``command`` is null if there is nothing to fix."""
     return {**fields_json(finding), "command": plain(finding.command) or None}
 
 
 def doctor_screen(findings: Sequence[Finding]) -> RenderableType:
-    """Shows a line for each finding, with its command if it needs one, and the verdict."""
+    """Shows a line for each finding, with the command that fixes it, and the verdict."""
     styles = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.PROBLEM: "bold red"}
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
     table.add_column(no_wrap=True)

@@ -23,7 +23,7 @@ BUSY = 0.05
 """Share of the CPU at which a cycle no longer counts (``Protocol.outside_cpu_limit``)."""
 
 LITTLE_MEMORY = 0.25
-"""Share of the memory below which what is available is worth a warning."""
+"""Share of the memory; less available memory causes a warning."""
 
 ALL_GPUS = "unset CUDA_VISIBLE_DEVICES"
 
@@ -42,7 +42,7 @@ def check_machine(cores: int, memory: int | None, available: int | None = None) 
 
 
 def check_compiler(find: Callable[[str], str | None] = shutil.which, compiler: str | None = None) -> list[Finding]:
-    """Warns where there is no C++ compiler, which compiled models need on a CPU. ``compiler`` is ``CXX``."""
+    """Warns if there is no C++ compiler, which compiled models need on a CPU. ``compiler`` is the value of ``CXX``."""
     program = compiler or "g++"
     if find(program) is not None:
         return []
@@ -51,7 +51,7 @@ def check_compiler(find: Callable[[str], str | None] = shutil.which, compiler: s
 
 
 def check_governor(governors: Sequence[str]) -> list[Finding]:
-    """Warns about a clock that follows the load, because figures then depend on the load before."""
+    """Warns about a CPU governor other than ``performance``: clock and figures then depend on the previous load."""
     if not governors:
         return []
     text = f"governor {', '.join(governors)}"
@@ -62,7 +62,7 @@ def check_governor(governors: Sequence[str]) -> list[Finding]:
 
 
 def check_load(load: CpuLoad | None) -> Finding:
-    """Checks the load of other programs: a cycle they disturb is discarded and repeated."""
+    """Checks the load of other programs, which disturb cycles that are then discarded and repeated."""
     if load is None:
         return Finding("load", Verdict.OK, "the kernel does not tell what else runs")
     text = f"{percent(load.share)} of the CPU is in use"
@@ -86,9 +86,9 @@ def look_at_gpus(
     name_of: Callable[[int], str],
     unfit: Callable[[], Sequence[GpuFault]] = tuple,
 ) -> list[Finding]:
-    """Returns findings on the GPUs. ``visible`` are those that ``CUDA_VISIBLE_DEVICES`` (``chosen``, ``None`` if not
-    set) leaves, ``unfit`` those nothing can compute on; ``name_of``: process id -> name, empty where ids are not this
-    system's."""
+    """Returns findings on the GPUs. ``visible`` are those in ``CUDA_VISIBLE_DEVICES`` (``chosen``; ``None`` if not
+    set), ``unfit`` the faults of unusable ones. ``name_of`` returns a process's name by its id; empty in another
+    process namespace."""
     try:
         left, there, faulty = tuple(visible()), tuple(every()), tuple(unfit())
     except MachineError as error:
@@ -102,7 +102,7 @@ def _unfit(fault: GpuFault) -> Finding:
 
 
 def check_visible(every: Sequence[Gpu], visible: Sequence[Gpu], chosen: str | None) -> list[Finding]:
-    """Checks ``CUDA_VISIBLE_DEVICES``; no finding if it is not set or there is no GPU."""
+    """Checks ``CUDA_VISIBLE_DEVICES``; no finding if it is unset or there is no GPU."""
     if chosen is None or not every:
         return []
     text = f"CUDA_VISIBLE_DEVICES={chosen!r} leaves {len(visible)} of {len(every)} GPUs"
@@ -112,7 +112,7 @@ def check_visible(every: Sequence[Gpu], visible: Sequence[Gpu], chosen: str | No
 
 
 def check_gpus(gpus: Sequence[Gpu], name_of: Callable[[int], str] = lambda _: "") -> list[Finding]:
-    """Checks each GPU: its driver, whether a study would use it, and whether somebody else does."""
+    """Checks each GPU: its driver, whether a study would use it, and whether another program does."""
     if not gpus:
         return [Finding("GPU", Verdict.OK, "none visible; trials run on the CPU")]
     try:
@@ -159,8 +159,8 @@ LOCKED_WANTED = 64 << 20
 
 
 def check_surroundings(here: Surroundings, gpus: int) -> list[Finding]:
-    """Returns a finding for each thing that a container or a batch system lacks, with the option that gives it; some
-    matter only to several processes on several visible GPUs."""
+    """Returns a finding for each resource that a container or batch system withholds, with the option that grants it.
+    Some matter only to several processes on several visible GPUs."""
     found: list[Finding] = []
     if here.shared_memory is None or here.shared_memory < SHARED_WANTED:
         size = "none" if here.shared_memory is None else format_size(here.shared_memory)

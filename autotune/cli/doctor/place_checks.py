@@ -22,8 +22,8 @@ ANOTHER_HOME = f"export {HOME_VARIABLE}=$HOME/autotune"
 
 
 def check_folders(names: Sequence[str], folder: Path) -> list[Finding]:
-    """Warns about each folder of the user's that Python passes over, because a package of the training environment has
-    its name."""
+    """Warns about each of the user's folders that Python ignores, because a package of the training environment has the
+    same name."""
     hidden = [name for name in names if (folder / name).is_dir() and not (folder / name / "__init__.py").exists()]
     text = "the training environment has a package of the name {0}: Python takes it before your folder {0}"
     mends = (f"touch {shlex.quote(str(folder / name / '__init__.py'))}" for name in hidden)
@@ -31,7 +31,7 @@ def check_folders(names: Sequence[str], folder: Path) -> list[Finding]:
 
 
 def check_home(settings: Settings) -> Finding:
-    """Checks that the home exists, or can be made, can be written, and its locks lock."""
+    """Checks that the home exists or can be created, is writable, and supports file locks."""
     from autotune.store import check_place
 
     try:
@@ -44,7 +44,7 @@ def check_home(settings: Settings) -> Finding:
 
 
 def check_disk(root: Path, usage: Callable[[Path], int] | None = None) -> Finding:
-    """Checks the free space where the home is; ``usage`` gives free bytes of a folder."""
+    """Checks the free space of the home's disk; ``usage`` returns the free bytes of a folder."""
     place = existing(root)
     try:
         free = (usage or (lambda path: shutil.disk_usage(path).free))(place)

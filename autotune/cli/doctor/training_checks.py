@@ -38,16 +38,16 @@ TRACKERS = ("clearml", "comet_ml", "mlflow", "swanlab", "tensorboard", "trackio"
 TRACKED_BY = ("report_to", "trainer.logger")
 """Keys that hold them; verl's has the dot."""
 CONFIG = "config"
-"""What the findings of a configuration are called."""
+"""Title of the findings of a configuration."""
 
 Probe = Callable[[str], Mapping[str, Any]]
-"""Interpreter -> what it has; raises ``AutotuneError`` if it cannot be asked."""
+"""Interpreter -> its packages and devices; raises ``AutotuneError`` if it cannot be probed."""
 
 
 def check_training(
     python: str, probe: Probe, *, gpus: Sequence[tuple[int, int]] = (), environment: Environment = TRL
 ) -> list[Finding]:
-    """Checks that the interpreter starts and has a trial's imports in tested versions; ``gpus`` are compute
+    """Checks that the interpreter starts and has the packages of a trial in tested versions; ``gpus`` are compute
     capabilities."""
     program = shutil.which(os.path.expanduser(python))
     if program is None:
@@ -87,7 +87,7 @@ def _unfit(
     *,
     gpus: bool,
 ) -> Finding | None:
-    """Returns the problem that keeps the interpreter from running or measuring trials; ``None`` if there is none."""
+    """Returns the problem that prevents trials or their measurement in the interpreter; ``None`` if there is none."""
     missing = environment.lacking(packages)
     if missing:
         text = f"{program} lacks {', '.join(each.name for each in missing)}"
@@ -120,7 +120,7 @@ def check_versions(packages: Mapping[str, str], window: Sequence[Requirement], p
 
 
 def tested(extra: str = TRL.extra) -> tuple[Requirement, ...]:  # noqa: PT028 (no test)
-    """Returns the training stack this version names; empty where it is not installed, or none is named."""
+    """Returns the tested training stack of this version; empty if this package is not installed, or names none."""
     try:
         texts = metadata.requires(DISTRIBUTION) or []
         found = [Requirement(text) for text in texts]
@@ -130,7 +130,7 @@ def tested(extra: str = TRL.extra) -> tuple[Requirement, ...]:  # noqa: PT028 (n
 
 
 def check_rewards(names: Sequence[str], result: Result, untried: Sequence[str] = ()) -> Finding:
-    """Checks the ``result`` of loading the rewards ``names``; ``untried`` only a trial can load."""
+    """Checks the ``result`` of loading the rewards ``names``; only a trial can load ``untried``."""
     what = ", ".join(names) or "no reward is named"
     if result.ok:
         said = [f"{what}: found"] if names or not untried else []
@@ -141,9 +141,9 @@ def check_rewards(names: Sequence[str], result: Result, untried: Sequence[str] =
 
 
 def check_config(request: Request, look: Callable[[Request, Resources], Faults]) -> list[Finding]:
-    """Returns a problem for each fault, and a warning for input that ``start`` needs beside the configuration.
-    ``look`` finds the faults on a machine (``wiring.config_faults``). Raises ``UsageError`` where there are fewer GPUs
-    than asked for."""
+    """Returns a problem for each fault, and a warning for input that ``start`` needs beside the configuration. ``look``
+    finds the faults on a machine (``wiring.config_faults``). Raises ``UsageError`` if there are fewer GPUs than
+    requested."""
     try:
         chosen = gpu_choice.choose(hardware.visible_gpus(), request.gpus)
         found = look(request, replace(hardware.resources(gpus=chosen.gpus), framework=request.framework))
@@ -155,7 +155,7 @@ def check_config(request: Request, look: Callable[[Request, Resources], Faults])
 
 
 def check_faults(request: Request, faults: Faults, where: str) -> list[Finding]:
-    """Returns the faults of the configuration as findings; ``where`` it was judged for."""
+    """Converts the faults of the configuration to findings; ``where`` describes the machine they apply to."""
     notes = [Finding("note", Verdict.OK, each) for each in faults.notes]
     if faults.sentences:
         return [Finding(CONFIG, Verdict.PROBLEM, sentence) for sentence in faults.sentences]
@@ -165,7 +165,7 @@ def check_faults(request: Request, faults: Faults, where: str) -> list[Finding]:
 
 
 def check_trackers(python: str, keys: Mapping[str, Any]) -> list[Finding]:
-    """Warns about each tracker of the configuration that is not in the interpreter's folders."""
+    """Warns about each tracker of the configuration that the interpreter does not have."""
     key = next((key for key in TRACKED_BY if key in keys), "")
     words, found = keys.get(key), shutil.which(os.path.expanduser(python)) or python
     sites = list(Path(found).absolute().parent.parent.glob("lib/python*/site-packages"))
@@ -185,8 +185,8 @@ def check_trackers(python: str, keys: Mapping[str, Any]) -> list[Finding]:
 def check_optional(
     packages: Mapping[str, str], pip: str, *, gpus: bool, optional: Sequence[Wished] = OPTIONAL
 ) -> list[Finding]:
-    """Returns findings on optional packages (``packages``: name -> version), with a warning for each that blocks its
-    knobs."""
+    """Returns findings on optional packages (``packages``: name -> version), with a warning for each whose absence
+    rules out knobs."""
     here = [o for o in optional if packages.get(o.name)]
     lacking = [f"{o.name} ({o.gives})" for o in optional if o not in here]
     parts = [", ".join(f"{o.name} {packages[o.name]}" for o in here)] if here else []
@@ -201,8 +201,8 @@ def check_optional(
 
 
 def check_attention(packages: Mapping[str, str], capabilities: Sequence[tuple[int, int]]) -> list[Finding]:
-    """Warns where torch computes attention by cuDNN first, which plans for each new sequence length, without a vLLM
-    whose import switches that off."""
+    """Warns if torch prefers cuDNN attention, which builds a plan for each new sequence length, and vLLM is absent. An
+    import of vLLM disables cuDNN attention."""
     since, majors = CUDNN_FIRST
     torch = packages.get("torch", "")
     if packages.get("vllm") or not within(f">={since}", torch) or not any(major in majors for major, _ in capabilities):

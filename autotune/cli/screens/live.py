@@ -1,4 +1,4 @@
-"""The screen of a running study: a state, how it changes, and the 80-column table drawn from it; pure."""
+"""Screen of a running study: its state, the state's changes, and an 80-column table; pure."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ BAR_WIDTH = 20
 
 @dataclass(frozen=True)
 class LiveState:
-    """Everything the table shows. Seconds are wall seconds; ``now`` and ``since`` are UTC."""
+    """State that the table shows. Durations are wall seconds; ``now`` and ``since`` are UTC."""
 
     study: Study
     budget: Budget
     now: float
     trials: tuple[Trial, ...] = ()
-    """By number."""
+    """Trials by number."""
     standings: tuple[Standing, ...] = ()
     phases: Mapping[int, tuple[CurrentPhase | None, float]] = field(default_factory=dict)
-    """Of each trial that runs, by number: the phase it was heard of in last, and when that began."""
+    """Last reported phase of each running trial, by number, and when it began."""
     places: Mapping[int, str] = field(default_factory=dict)
-    """Where each trial was started, if there are several places."""
+    """Place of each trial, if there are several places."""
     spent_s: float = 0.0
     remaining_s: float | None = None
     legal: int | None = None
     """Legal combinations of the space."""
     ruled_out: int | None = None
-    """How many of them the failures so far rule out."""
+    """Number of combinations that the failures so far rule out."""
     message: str = ""
     """The last thing that happened which no trial shows."""
 
 
 def begin(study: Study, trials: Iterable[Trial], budget: Budget, now: float, legal: int | None = None) -> LiveState:
-    """Returns the state before this run's first event; ``trials`` are those of earlier runs."""
+    """Returns the state before the first event of this run; ``trials`` are those of earlier runs."""
     ordered = tuple(sorted(trials, key=lambda t: t.number))
     ranked = standings(ordered, study.spec.baseline, study.spec.framework)
     return LiveState(study=study, budget=budget, now=now, trials=ordered, standings=ranked, legal=legal)
 
 
 def shown_by_trials(event: Event) -> bool:
-    """Tells whether the trials' own lines show ``event`` already."""
+    """Tells whether the lines of the trials already show ``event``."""
     return event.kind in ("trial_started", "trial_finished")
 
 
@@ -79,7 +79,7 @@ def with_event(state: LiveState, event: Event, now: float) -> LiveState:
 
 
 def with_trial(state: LiveState, trial: Trial, now: float) -> LiveState:
-    """Returns the state after a trial was added, gained a cycle or ended."""
+    """Returns the state after a trial was added, completed a cycle or ended."""
     trials = {t.number: t for t in state.trials} | {trial.number: trial}
     ordered = tuple(trials[number] for number in sorted(trials))
     changed = replace(state, now=now, trials=ordered)
@@ -101,12 +101,12 @@ def with_phase(state: LiveState, trial: Trial, phase: CurrentPhase, now: float) 
 
 
 def with_tick(state: LiveState, spent_s: float, remaining_s: float | None, now: float) -> LiveState:
-    """Returns the state after time passed; ``remaining_s`` is until the predicted end."""
+    """Returns the state after time passed; ``remaining_s`` are seconds until the predicted end."""
     return replace(state, now=now, spent_s=spent_s, remaining_s=remaining_s)
 
 
 def live_table(state: LiveState, width: int = WIDTH) -> RenderableType:
-    """Draws best first, the running trial, the last failures, counts, budget; at most ``width`` columns."""
+    """Draws the best trials, the running trial, the last failures, counts and budget, in at most ``width`` columns."""
     configurations = [state.study.spec.baseline, *(t.configuration for t in state.trials)]
     columns = knob_columns(configurations, width - STANDINGS_WIDTH)
     lines: list[RenderableType] = [_line(_title(state), width, "bold")]
@@ -161,7 +161,7 @@ def _present(state: LiveState, trial: Trial, phase: CurrentPhase | None, since: 
 
 
 def failure_words(trial: Trial, study: Study) -> str:
-    """Describes a failed trial: the cause, then its differences from the baseline."""
+    """Describes a failed trial: its cause, then its differences from the baseline."""
     outcome = trial.outcome
     sentence = "failed" if outcome is None else outcome.sentence()
     changed = "" if trial.number == 0 else f" [{brief(trial.configuration, study.spec.baseline)}]"

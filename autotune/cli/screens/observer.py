@@ -1,4 +1,4 @@
-"""Shows a running study: a live table on a terminal, one line an event elsewhere, or NDJSON."""
+"""Shows a running study: as a live table on a terminal, one line per event elsewhere, or NDJSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Mode(StrEnum):
 
 
 def choose_mode(*, json: bool, live: bool, quiet: bool, terminal: bool | None = None) -> Mode:
-    """Chooses how a run is shown: NDJSON by option, nothing if quiet, the table on a terminal, else lines."""
+    """Chooses the display of a run: NDJSON by option, nothing if quiet, the table on a terminal, else lines."""
     terminal = console.talk().is_terminal if terminal is None else terminal
     if json:
         return Mode.JSON
@@ -54,7 +54,7 @@ def choose_mode(*, json: bool, live: bool, quiet: bool, terminal: bool | None = 
 
 @contextmanager
 def observing(mode: Mode, state: LiveState, now: Now = time.time) -> Iterator[Observer]:
-    """Yields an observer for one run of a study, which cannot fail the study; text goes to stderr, NDJSON to stdout."""
+    """Yields an observer of one run, whose errors cannot end the study. Text goes to stderr, NDJSON to stdout."""
     if mode is Mode.LIVE:
         screen = console.talk(None)
         with Live(console=screen, auto_refresh=False, vertical_overflow="crop") as live:
@@ -68,7 +68,7 @@ def observing(mode: Mode, state: LiveState, now: Now = time.time) -> Iterator[Ob
 
 
 class Unfailing(Observer):
-    """Passes everything on until the display fails once (a closed pipe, a full disk); else is silent."""
+    """Forwards everything until the display fails once (a closed pipe, a full disk), and then nothing."""
 
     def __init__(self, inner: Observer | None) -> None:
         self._inner = inner
@@ -122,13 +122,13 @@ class LiveObserver:
 
 
 class News:
-    """Tells the changes of a trial since the last call."""
+    """Finds the changes of a trial since the previous call."""
 
     def __init__(self, trials: tuple[Trial, ...]) -> None:
         self._seen = {t.number: (t.attempt, len(t.cycles), t.state.is_finished) for t in trials}
 
     def of(self, trial: Trial) -> tuple[bool, tuple[CycleRecord, ...], bool]:
-        """Returns (it started, its new cycles, it ended)."""
+        """Returns whether the trial started, its new cycles, and whether it ended."""
         attempt, cycles, ended = self._seen.get(trial.number, (0, 0, False))
         if ended or trial.state is TrialState.WAITING:
             return False, (), False
@@ -140,7 +140,7 @@ class News:
 
 
 class PlainObserver:
-    """One line an event, without escapes: trial started, cycle, ended, and whatever else happens."""
+    """Prints one line per event, without escapes: a trial started, a cycle, a trial ended, and others."""
 
     def __init__(self, state: LiveState, write: Callable[[str], None], now: Now) -> None:
         self._state = state
@@ -192,7 +192,7 @@ class PlainObserver:
 
 
 def cycle_words(cycle: CycleRecord) -> str:
-    """Describes a cycle: ``cycle 2 recorded: 12 s, 331.2k tokens/hour``, and the clock guard's verdict."""
+    """Describes a cycle, ``cycle 2 recorded: 12 s, 331.2k tokens/hour``, with the clock guard's verdict."""
     mark = "" if cycle.accepted else ", discarded by the clock guard"
     noisy = ", noisy" if cycle.noisy else ""
     speed = f"{format_duration(cycle.seconds)}, {rate(cycle_rate(cycle))} tokens/hour"
@@ -200,7 +200,7 @@ def cycle_words(cycle: CycleRecord) -> str:
 
 
 class JsonObserver:
-    """NDJSON on stdout: ``event``, ``trial`` (at its start and end), ``cycle``, ``phase`` and ``progress``."""
+    """Prints NDJSON on stdout: ``event``, ``trial`` (at its start and end), ``cycle``, ``phase`` and ``progress``."""
 
     def __init__(self, state: LiveState, now: Now) -> None:
         self._baseline = state.study.spec.baseline

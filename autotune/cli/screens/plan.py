@@ -1,4 +1,4 @@
-"""The screen of ``autotune plan``; every figure stands under the word predicted."""
+"""Screen of ``autotune plan``; marks every figure as predicted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD = "PREDICTED from the model's configuration alone; nothing was run."
 
 
 def plan_screen(plan: Plan, run: Sequence[str] = ()) -> RenderableType:
-    """Shows the load, the best few, and the first of them in full; ``run`` is on the user's whole run."""
+    """Shows the load, the best configurations, and the first in full; ``run`` describes the user's whole run."""
     grid = LabelGrid()
     grid.add("", HEAD, "bold")
     _add_load(grid, plan.load)
@@ -155,7 +155,7 @@ def _add_changes(grid: LabelGrid, row: Predicted, plan: Plan) -> None:
 
 
 def _changes(row: Predicted, baseline: Configuration) -> tuple[tuple[str, str, str], ...]:
-    """Returns (knob, before, after), without knobs that follow from others."""
+    """Returns (knob, before, after), without derived knobs."""
     return change_words(chosen_differences(baseline, row.configuration))
 
 

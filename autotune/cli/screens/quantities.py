@@ -1,4 +1,4 @@
-"""Budgets and memory as people write them -> seconds and bytes."""
+"""Parses budgets and memory sizes to seconds and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands and paths as a person can paste them back into the shell they came from."""
+"""Commands and paths in a form that a person can paste into the same shell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.settings import Settings, read_settings
 
 
 def command_line(words: str, settings: Settings) -> str:
-    """Returns ``autotune WORDS`` as it works here: by path if not on PATH, with a home named by an option."""
+    """Returns ``autotune WORDS`` as it runs here: with its path if not on PATH, and an option for the home."""
     called = Path(sys.argv[0])
     program = "autotune"
     if shutil.which(program) is None and called.name == program and called.is_file():
@@ -24,7 +24,7 @@ def command_line(words: str, settings: Settings) -> str:
 
 
 def _elsewhere(settings: Settings) -> bool:
-    """Tells whether a home is not the one that a command without the option would take."""
+    """Tells whether the home differs from that of a command without ``--home``."""
     try:
         return settings.home.root != read_settings().home.root
     except UsageError:  # none is known
@@ -32,7 +32,7 @@ def _elsewhere(settings: Settings) -> bool:
 
 
 def short_path(path: Path) -> str:
-    """Returns a path relative to the working directory if it lies inside, else absolute."""
+    """Returns a path relative to the working directory if it is inside, else absolute."""
     absolute = Path(os.path.abspath(path))
     try:
         return str(absolute.relative_to(Path.cwd()))

@@ -1,4 +1,4 @@
-"""The screen of ``autotune space``: the table of knobs, the counts, and both as JSON."""
+"""Screen of ``autotune space``: the table of knobs, the counts, and both as JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _knobs(space: SearchSpace) -> dict[str, tuple[KnobValue, ...]]:
 
 
 def _class(name: str, values: Sequence[KnobValue]) -> str:
-    """Returns the strongest effect that moving among ``values`` can have."""
+    """Returns the strongest effect of a change among ``values``."""
     effects = (KNOBS[name].effect_between(values[0], value) for value in values)
     return max(effects, key=lambda effect: effect.rank).value if len(values) > 1 else "fixed"
 
@@ -47,7 +47,7 @@ def _class(name: str, values: Sequence[KnobValue]) -> str:
 def counted(
     name: str, space: SearchSpace, explanation: Explanation, resources: Resources, left_out: str = ""
 ) -> list[str]:
-    """Describes the combinations, the legal ones on the machine, and knobs the framework lacks, by lines."""
+    """Describes in lines the combinations, the legal ones on the machine, and knobs that the framework lacks."""
     machine = f"{resources.framework}, " + (
         f"{resources.gpus} GPU{'s' if resources.gpus > 1 else ''}" if resources.gpus else "CPU"
     )

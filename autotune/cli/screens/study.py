@@ -1,4 +1,4 @@
-"""The plan before the first trial and the screen at the end; pure functions from values to renderables."""
+"""The plan before the first trial, and the screen at the end of a study; pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TEXT_WIDTH = 80 - LABEL_WIDTH
 def plan_screen(prepared: Prepared, budget: Budget, now: float, spent_wall_s: float = 0.0) -> RenderableType:
     """Draws the plan: model, whole baseline, combinations, measurements, end.
 
-    ``budget`` is the whole study's, of which ``spent_wall_s`` seconds are used; ``now`` is UTC seconds.
+    ``budget`` is the whole study's; ``spent_wall_s`` seconds of it are used. ``now`` is UTC seconds.
     """
     grid, spec, same = LabelGrid(), prepared.spec, prepared.same_learning
     grid.add("model", _model(spec))
@@ -97,10 +97,10 @@ def end_screen(
     places: Mapping[str, str] | None = None,
     whole: bool = False,
 ) -> RenderableType:
-    """Draws the answer, how sure it is, and last the next command, in 20 lines of 80 columns.
+    """Draws the recommendation, its evidence, and last the next command, in 20 lines of 80 columns.
 
-    ``ended_by`` is the sentence of the limit that ended it, ``run`` is on the user's whole run, ``places`` are files.
-    ``whole``: as many lines as it takes, with lengths, every note, and the bound on the speed.
+    ``ended_by`` is the sentence of the limit that ended the study, ``run`` describes the user's whole run, ``places``
+    are files. ``whole`` removes the limit of 20 lines, and adds lengths, every note, and the bound on the speed.
     """
     grid, recommendation, baseline = LabelGrid(), reading.recommendation, reading.study.spec.baseline
     notes = () if recommendation is None else recommendation.notes
@@ -157,7 +157,7 @@ def _add_row(grid: LabelGrid, row: RecommendationRow, reading: StudyReading, *, 
 
 
 def _add_changes(grid: LabelGrid, row: RecommendationRow, reading: StudyReading, most: int | None) -> None:
-    """Adds a line for each changed knob, with its share of the gain; knobs that always changed together share one."""
+    """Adds a line per changed knob, with its share of the gain; knobs that always changed together share one figure."""
     from autotune.statistics.knob_shares import knob_shares
 
     baseline = reading.study.spec.baseline

@@ -1,4 +1,4 @@
-"""Tables of trials and configurations: best first, only the knobs that differ, never wider than told."""
+"""Tables of trials and configurations: best first, only knobs that differ, in a limited width."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VALUE_WIDTH = 9
 
 @dataclass(frozen=True)
 class KnobColumns:
-    """Knobs that get a column, under which head, and those left out for want of room."""
+    """Headings of the knobs that have a column, and the knobs for which there is no room."""
 
     heads: Mapping[str, str]
     hidden: tuple[str, ...]
@@ -40,7 +40,7 @@ class KnobColumns:
 
 
 def knob_columns(configurations: Sequence[Configuration], room: int) -> KnobColumns:
-    """Builds columns for the differing knobs that fit into ``room`` cells, two of them before each column."""
+    """Builds columns for the differing knobs that fit into ``room`` terminal cells, with a gap of two before each."""
     heads: dict[str, str] = {}
     hidden: list[str] = []
     for name in differing(configurations):
@@ -71,7 +71,7 @@ def plain_table(columns: Sequence[tuple[str, Side]]) -> Table:
 
 
 def standings_table(rows: Sequence[Standing], columns: KnobColumns, baseline: Configuration) -> Table:
-    """Draws trials, speed and gain of configurations, then their knobs; the leader of the baseline's row is green."""
+    """Draws trials, speed and gain of configurations, then their knobs; the leader of row 1 is green."""
     heads: list[tuple[str, Side]] = [("trial", "left"), ("tokens/hour", "right"), ("gain", "right")]
     table = plain_table([*heads, *((head, "right") for head in columns.heads.values())])
     leader = next((row for row in rows if row.same_learning), None)
@@ -107,7 +107,7 @@ def trials_table(trials: Sequence[Trial], columns: KnobColumns) -> Table:
 
 
 def outcome_label(trial: Trial) -> tuple[str, str]:
-    """Returns a word for how a trial stands, and its style."""
+    """Returns a word for the state or outcome of a trial, and its style."""
     word = outcome_word(trial)
     if trial.state is TrialState.FAIL:
         return word, "red"

@@ -1,4 +1,4 @@
-"""Text in terminal cells, bars that are readable without colour, and rows of labels and wrapped text."""
+"""Fits text into terminal cells, draws bars that are readable without colour, and rows of labels and wrapped text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SMALLEST_SHARE = 0.005
 
 
 class LabelGrid:
-    """Rows of (label, text); as wide as the console, nothing is cut off."""
+    """Rows of (label, text), as wide as the console; cuts nothing off."""
 
     def __init__(self) -> None:
         self.table = Table.grid(padding=0, expand=True)
@@ -41,7 +41,7 @@ class LabelGrid:
         self.table.add_column(overflow="fold", ratio=1)
 
     def add(self, label: str, text: str | Text, style: str = "") -> None:
-        """Adds a row; plain text is cleaned, ``Text`` must be clean."""
+        """Adds a row. Plain text is cleaned here; ``Text`` must already be clean."""
         self.table.add_row(label, Text(clean(text), style) if isinstance(text, str) else text)
 
     def block(self, label: str, texts: Iterable[str | Text], style: str = "") -> None:
@@ -63,7 +63,7 @@ def fit(text: object, width: int) -> str:
 
 
 def clock_time(at: float, *, today: float | None = None) -> str:
-    """Formats local time as ``16:42``; with ``today`` the date too when it is another day."""
+    """Formats local time as ``16:42``; adds the date if it is not the day of ``today``."""
     try:
         moment = time.localtime(at)
     except (OverflowError, ValueError, OSError):
@@ -80,7 +80,7 @@ def bar(share: float, width: int) -> str:
 
 
 def stacked(phases: Mapping[str, float], width: int) -> Text:
-    """Draws one bar of ``width`` cells, a letter for each phase; an unknown phase is ``?``."""
+    """Draws one bar of ``width`` cells with a letter for each phase; ``?`` for an unknown phase."""
     names = [*(n for n in _LETTERS if n in phases), *(n for n in phases if n not in _LETTERS)]
     found = Text(no_wrap=True)
     for name, cells in zip(names, cells_for([phases[n] for n in names], width), strict=True):

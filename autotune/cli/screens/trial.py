@@ -1,4 +1,4 @@
-"""The screen of one trial: configuration, how it ended, where its time and memory went; pure."""
+"""Screen of one trial: its configuration, outcome, time and memory; pure."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def trial_screen(
     timeline: MemoryTimeline | None = None,
     roof: Roof | None = None,
 ) -> RenderableType:
-    """Draws everything known of a trial, at most 80 columns wide; ``log`` are last lines, shown for one that failed,
-    ``notes`` the trial's own, ``timeline`` its memory over time, ``roof`` the most its GPU could do."""
+    """Draws all information on a trial, at most 80 columns wide. ``log`` are the last lines, shown for a failed trial;
+    ``notes`` the trial's own, ``timeline`` its memory over time, ``roof`` the highest speed its GPU allows."""
     facts, more = LabelGrid(), LabelGrid()
     _add_outcome(facts, trial)
     if speed := speed_sentence(trial, roof):
@@ -77,7 +77,7 @@ def trial_screen(
 def _add_details(
     grid: LabelGrid, trial: Trial, study: Study, notes: Sequence[NoteRecord], more: Mapping[str, str]
 ) -> None:
-    """Adds the details that take a line each; ``more`` are the lines of its memory and its log."""
+    """Adds the details that take one line each; ``more`` are the lines on memory and log."""
     details = {
         "memory": more["memory"],
         "energy": energy_words(trial_use(trial)),
@@ -93,7 +93,7 @@ def _add_details(
 
 
 def _used(trial: Trial) -> list[RenderableType]:
-    """Draws tables of the use of GPU and host; nothing where it was not recorded."""
+    """Draws tables of GPU and host utilization; empty if they were not recorded."""
     parts: list[RenderableType] = []
     for cells in usage_of(trial):
         if cells is not None:
@@ -139,7 +139,7 @@ def _add_outcome(grid: LabelGrid, trial: Trial) -> None:
 
 
 def configuration_table(configuration: Configuration, baseline: Configuration) -> Table:
-    """Draws every knob; one that differs from the baseline is marked and shows its value."""
+    """Draws every knob, and marks those with another value than the baseline's."""
     table = plain_table([("knob", "left"), ("value", "left"), ("baseline", "left")])
     differs = configuration.difference(baseline)
     for name in in_order({*configuration, *baseline}):
@@ -159,7 +159,7 @@ def startup_words(trial: Trial) -> str:
 
 
 def cycles_table(cycles: Sequence[CycleRecord]) -> Table:
-    """Draws a row for each cycle and rank: time, speed, useful share, phases as a bar, guard marks."""
+    """Draws a row for each cycle and rank: time, speed, useful share, phases as a bar, marks of the clock guard."""
     ranks = len({cycle.rank for cycle in cycles}) > 1
     table = plain_table(
         [("cycle", "right"), ("lengths", "left"), ("time", "right"), ("tokens/h", "right"), ("useful", "right")]
@@ -181,7 +181,7 @@ def cycles_table(cycles: Sequence[CycleRecord]) -> Table:
 
 
 def guard_words(cycle: CycleRecord) -> str:
-    """Returns ``ok``, or why the cycle is no figure: ``✗`` discarded it, ``~`` kept it as a bound."""
+    """Returns ``ok``, or why the cycle gives no speed: ``✗`` it was discarded, ``~`` it is only a lower bound."""
     if cycle.accepted and not cycle.noisy:
         return "ok"
     share = cycle.outside_cpu
@@ -193,7 +193,7 @@ def guard_words(cycle: CycleRecord) -> str:
 
 
 def _add_figures(grid: LabelGrid, trial: Trial) -> None:
-    """Adds completion lengths and rewards, by kind of cycle; each rank's record holds those of all."""
+    """Adds completion lengths and rewards by kind of cycle; each rank's record contains those of all ranks."""
     own = [c for c in trial.cycles if c.rank == 0]
     for kind in (CycleKind.NATURAL, CycleKind.RECORDED):
         cycles = [c for c in own if c.cycle_kind is kind]
@@ -232,7 +232,7 @@ def limit_words(lengths: Sequence[int]) -> str:
 
 
 def engine_words(cycles: Sequence[CycleRecord]) -> str:
-    """Describes the rollout engine: memory held, use of its cache, log-prob mismatch with the trainer."""
+    """Describes the rollout engine: its memory, cache use, and log-prob mismatch with the trainer."""
     held = [c.engine_bytes for c in cycles if c.engine_bytes is not None]
     usage = [c.cache_usage for c in cycles if c.cache_usage is not None]
     mismatch = [c.logp_mismatch for c in cycles if c.logp_mismatch is not None]
@@ -261,7 +261,7 @@ def numerics_words(notes: Sequence[NoteRecord]) -> str:
 
 
 def beware_words(notes: Sequence[NoteRecord]) -> str:
-    """Describes caveats of this trial: values the engine did not take, a warm-up without optimizer state."""
+    """Describes caveats of this trial: values that the engine did not take, a warm-up without optimizer state."""
     found = {note.name: note.data for note in notes}
     has = [f"{knob} {knob_value(value)}" for knob, value in found.get("engine_has", {}).items()]
     parts = [f"the engine has another value than asked for: {', '.join(has)}"] if has else []
@@ -286,14 +286,14 @@ def gpu_words(trial: Trial, study: Study, notes: Sequence[NoteRecord]) -> str:
 
 
 def timeline_words(timeline: MemoryTimeline | None) -> str:
-    """Returns ``host: most after 41 s, in update of cycle 3 (3.20 GiB); GPU: ...``; empty where nothing is known."""
+    """Returns ``host: most after 41 s, in update of cycle 3 (3.20 GiB); GPU: ...``; empty without records."""
     series = [] if timeline is None else [("host", timeline.host), ("GPU", timeline.device)]
     tops = [(name, top) for name, points in series if (top := peak(points)) is not None]
     return "; ".join(f"{name}: most {moment_words(top)} ({format_size(top.used)})" for name, top in tops)
 
 
 def peaks_table(trial: Trial) -> Table | None:
-    """Draws the highest memory by phase over all cycles, and of the whole tree; ``None`` if nothing was measured."""
+    """Draws the highest memory by phase over all cycles, and of the process tree; ``None`` if nothing was measured."""
     phases: dict[str, list[Peaks]] = {}
     for cycle in trial.cycles:
         for name, peaks in cycle.peaks.items():

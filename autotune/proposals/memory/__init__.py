@@ -1,4 +1,4 @@
-"""The memory model: how much a configuration nobody ran yet will need, and whether it fits."""
+"""The memory model: predicts the peak of untried configurations, and whether they fit."""
 
 from __future__ import annotations
 

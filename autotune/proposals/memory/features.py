@@ -1,6 +1,6 @@
-"""Bytes by pool, configuration, moment and part, by formula alone: the input of the memory model.
+"""Computes bytes by pool, configuration, moment and part with formulas: the input of the memory model.
 
-See docs/decisions/0029-memory-model.md for where constants are from.
+docs/decisions/0029-memory-model.md states the sources of the constants.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ in huge pages."""
 
 
 def pools(task: Task) -> tuple[Pool, ...]:
-    """Returns the pools that have a peak: the tree's memory, before it the GPU's where there is one."""
+    """Returns the pools that have a peak: a GPU's memory, if there are GPUs, then the process tree's."""
     return (Pool.DEVICE, Pool.HOST) if task.resources.gpus else (Pool.HOST,)
 
 
 def limits(task: Task) -> tuple[float | None, ...]:
-    """Returns the bytes of each pool; ``None``: not known."""
+    """Returns the limit of each pool in bytes; ``None``: not known."""
     machine = task.resources
     host = task.memory_limit if task.memory_limit is not None else machine.host_memory
     of_pools = (machine.device_memory, host) if machine.gpus else (host,)
@@ -45,7 +45,7 @@ def limits(task: Task) -> tuple[float | None, ...]:
 
 
 def features(task: Task, configurations: Sequence[Configuration]) -> Matrix:
-    """Returns bytes of every part at the worst case, of one GPU and of one machine's process tree; none is negative."""
+    """Returns bytes of every part in the worst case, of one GPU and of one machine's process tree; none is negative."""
     ledger = Ledger(len(configurations))
     if configurations:
         s = settings(task, configurations)
@@ -62,7 +62,7 @@ def features(task: Task, configurations: Sequence[Configuration]) -> Matrix:
 
 
 def _add_processes(s: Settings, ledger: Ledger) -> None:
-    """Adds imports, contexts, other processes, and the gaps of a GPU's allocator."""
+    """Adds imports, CUDA contexts, other processes, and the fragmentation of a GPU's allocator."""
     c = s.columns
     workers = np.maximum(0.0, c.number("dataloader_workers"))
     workers = workers + np.maximum(0.0, c.number("reward_workers", 1.0) - 1.0)

@@ -1,10 +1,10 @@
-"""Bytes of training with Megatron-Core on one GPU, the fullest of a pipeline.
+"""Bytes of training with Megatron-Core on one GPU, in the largest stage of the pipeline.
 
 Weights, gradients and optimizer state are those of Megatron's mixed precision with its distributed optimizer: 2 bytes
 of a weight, 4 of its gradient, 12 of its state, which data-parallel ranks share (Megatron-LM's page on its distributed
-optimizer: 6 + 12/d). Activations are counted as Korthikanti et al. do (arXiv 2205.05198, equations 1 to 5), for flash
-attention, a gated MLP and fused kernels; the first of several stages keeps those of as many micro-batches as there are
-stages (Narayanan et al., arXiv 2104.04473, 1F1B), and (p - 1)/(p v) more where stages have v parts.
+optimizer: 6 + 12/d). Activations follow Korthikanti et al. (arXiv 2205.05198, equations 1 to 5), for flash attention, a
+gated MLP and fused kernels. The first of several stages keeps those of as many micro-batches as there are stages
+(Narayanan et al., arXiv 2104.04473, 1F1B), and (p - 1)/(p v) more if stages have v parts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FUSED = 0.15
 
 
 def states(s: Settings) -> dict[str, Column]:
-    """Returns bytes of weights, gradients and optimizer state, and those kept on the host."""
+    """Returns bytes of weights, gradients and optimizer state, and of those offloaded to the host."""
     size, c = s.size, s.columns
     tensor, stages = _split(s)
     expert = np.maximum(1.0, c.number("expert_parallel_size", 1.0))
@@ -55,8 +55,8 @@ def states(s: Settings) -> dict[str, Column]:
 
 
 def passes(s: Settings, tokens: Column, passed: Column) -> dict[str, Column]:
-    """Returns bytes of activations and logits, for the ``tokens`` of an update's micro-batch on a GPU and the
-    ``passed`` of the log-prob pass's."""
+    """Returns bytes of activations and logits. ``tokens``: of an update's micro-batch on a GPU; ``passed``: of the
+    log-prob pass's."""
     size, c = s.size, s.columns
     tensor, stages = _split(s)
     apart = np.where(c.number("megatron_sequence_parallel", 1.0) > 0, tensor, 1.0)
@@ -78,12 +78,12 @@ def passes(s: Settings, tokens: Column, passed: Column) -> dict[str, Column]:
 
 
 def _split(s: Settings) -> tuple[Column, Column]:
-    """Returns the ranks that share each matrix, and the stages of the pipeline."""
+    """Returns the ranks that share each matrix, and the number of pipeline stages."""
     return s.columns.number("training_tensor_parallel_size", 1.0), s.columns.number("pipeline_parallel_size", 1.0)
 
 
 def _layers(s: Settings) -> Column:
-    """Returns the layers of the fullest stage."""
+    """Returns the number of layers of the largest stage."""
     stages, layers = _split(s)[1], s.size.layers
     first, last = s.columns.number("first_stage_layers", 0.0), s.columns.number("last_stage_layers", 0.0)
     between = np.maximum(1.0, stages - (first > 0) - (last > 0))
@@ -92,7 +92,7 @@ def _layers(s: Settings) -> Column:
 
 
 def _recomputed(s: Settings, each: Column, kept: Column) -> tuple[Column, Column]:
-    """Returns bytes of a token that a stage keeps, and those of layers that are being computed again."""
+    """Returns bytes per token that a stage keeps, and bytes of the layers that are being recomputed."""
     layers = _layers(s)
     full = s.columns.has("recompute_granularity", "full") > 0
     block = s.columns.has("recompute_method", "block") > 0
@@ -103,8 +103,8 @@ def _recomputed(s: Settings, each: Column, kept: Column) -> tuple[Column, Column
 
 
 def _split_units(s: Settings) -> float:
-    """Returns the units per token and hidden unit that tensor parallelism shares out: both products of a gated MLP and
-    their outputs, in the width that a token meets."""
+    """Returns the units, per token and hidden unit, that tensor parallelism divides: both products of a gated MLP and
+    their outputs, in the width that a token uses."""
     facts, size = s.task.resources.model, s.size
     chosen, inner = float(facts.chosen_experts or 0), size.inner
     if facts.experts and facts.expert_parameters:

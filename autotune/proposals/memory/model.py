@@ -1,7 +1,7 @@
 """``forecasts.PeakModel``: a peak is the largest moment of a sum of parts, each a formula times a learnt factor.
 
-Logarithms of factors are normal. Measured peaks are fitted first, by Gauss and Newton over the moment that is the
-peak; then bounds, of trials that ran out of memory, which only raise factors.
+Logarithms of factors are normal. Measured peaks are fitted first, by Gauss-Newton over the moment that has the peak;
+then the bounds of trials that ran out of memory, which only raise factors.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NOISE, FITTED_NOISE = 0.04, 0.032
 """Relative spread of peaks around the fitted formulas: processes of one configuration differ by up to 3 %; that of the
 peaks that are fitted, such that recorded tables are forecast well."""
 NOISE_WEIGHT = 3.0
-"""Measured peaks ``NOISE`` counts for, beside a study's own."""
+"""Number of measured peaks that ``NOISE`` counts as, compared with a study's own."""
 PHASE_NOISE = 3.0
 """Times as noisy as a whole trial's a phase's own peak is: memory that the phase before freed may still be held."""
 ROUNDS = 6
@@ -64,7 +64,7 @@ _OF_SCALE = np.array([[part in scale for scale in SCALES] for part in PARTS], dt
 
 @dataclass(frozen=True)
 class Factors:
-    """Normal distribution of the logarithms of the scales' factors."""
+    """Normal distribution of the logarithms of the factors, one for each scale."""
 
     logs: Column
     covariance: NDArray[np.float64]
@@ -72,11 +72,11 @@ class Factors:
     """Relative spread of peaks around the formulas."""
 
     def peak(self, rows: Matrix, allowed: NDArray[np.bool_] | None = None) -> tuple[Column, Matrix, Column]:
-        """Returns the median peak of each row of bytes, its slopes by the factors' logarithms, and its log-spread.
+        """Returns the median peak of each row, its slopes by the factors' logarithms, and the spread of its logarithm.
 
         Args:
             rows: bytes by row, moment and scale.
-            allowed: moments by row at which the peak may be; ``None``: any.
+            allowed: moments by row at which the peak may occur; ``None``: any.
         """
         factors = np.exp(self.logs)
         heights = rows @ factors
@@ -89,7 +89,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class Peaks:
-    """Peaks of one pool, measured or at least so high; in an order that does not depend on that of the trials."""
+    """Peaks of one pool, measured values or lower bounds, in an order independent of the order of the trials."""
 
     rows: Matrix
     """Bytes by peak, moment and scale."""
@@ -108,7 +108,7 @@ class Peaks:
 
 
 def fit(start: Factors, peaks: Peaks) -> Factors:
-    """Fits the most probable factors and how sure they are."""
+    """Fits the most probable factors and their uncertainty."""
     measured, bounds = peaks.part(~peaks.bounds), peaks.part(peaks.bounds)
     precision = np.linalg.inv(start.covariance)
 
@@ -137,9 +137,9 @@ def fit(start: Factors, peaks: Peaks) -> Factors:
 
 
 def _scatter(fitted: Factors, peaks: Peaks) -> float:
-    """Returns the relative spread of whole peaks around the fitted formulas, and of bounds that they stay below.
+    """Returns the relative spread of whole peaks, and of bounds above the fitted peak, around the fitted formulas.
 
-    ``NOISE`` fits, lest a machine unlike the formulas seem noisy instead; this one widens forecasts only.
+    Fits use ``NOISE``, so that a machine unlike the formulas does not appear noisy. This spread only widens forecasts.
     """
     heights, slopes, _ = fitted.peak(peaks.rows, peaks.moments)
     away = peaks.logs - np.log(heights)
@@ -150,7 +150,7 @@ def _scatter(fitted: Factors, peaks: Peaks) -> float:
 
 
 def peaks_of(task: Task, trials: Sequence[Trial]) -> list[Peaks]:
-    """Reads the peaks and bounds of one study's trials by pool, in any order."""
+    """Reads the peaks and bounds of one study's trials by pool, in any order of trials."""
     wrong = retries.disproved(trials)
     ended = [t for t in sorted(trials, key=lambda t: t.number) if t.number not in wrong and t.state.is_finished]
     matrix = scaled(task, [t.configuration for t in ended])
@@ -179,11 +179,11 @@ def peaks_of(task: Task, trials: Sequence[Trial]) -> list[Peaks]:
 def _peak(
     trial: Trial, pool: Pool, usable: float, full: Collection[Pool | None]
 ) -> tuple[Collection[Moment], float, bool]:
-    """Reads moments and bytes of the peak that a trial had in ``pool``, 0 without one, and whether it is a bound.
+    """Reads the moments and bytes of a trial's peak in ``pool`` (0 without one), and whether it is a lower bound.
 
     Args:
-        usable: least bytes that were asked for when an allocation failed.
-        full: pools of a failure that mean this one.
+        usable: least requested bytes when an allocation failed.
+        full: pools of a failure that count as this pool.
     """
     peak, outcome = float(trial.peak(pool) or 0), trial.outcome
     if trial.fits:
@@ -197,8 +197,8 @@ def _peak(
 
 
 def _by_phase(trial: Trial) -> list[tuple[Collection[Moment], float]]:
-    """Reads moments and bytes of phases other than the highest that held; none where freed memory is kept, which shows
-    in every phase."""
+    """Reads moments and bytes of a fitting trial's generation and log-prob passes; empty if the allocator keeps freed
+    memory, which then counts in every phase."""
     if not trial.fits or trial.configuration.get("host_allocator") not in (None, "default"):
         return []
     found: list[tuple[Collection[Moment], float]] = []
@@ -216,7 +216,7 @@ def scaled(task: Task, configurations: Sequence[Configuration]) -> Matrix:
 
 
 def prior(task: Task) -> Factors:
-    """Returns factors of 1, doubted scale by scale, and all together where the model's sizes had to be guessed."""
+    """Returns factors of 1; each scale is uncertain, and all together are if the model's sizes are guessed."""
     unproven = UNPROVEN_GPU if task.resources.gpus else UNPROVEN
     unproven += UNPROVEN_FRAMEWORK * (not facts_of(task.resources.framework).memory_measured)
     # A factor known to within e^doubt reaches further upwards than doubt itself.
@@ -226,8 +226,8 @@ def prior(task: Task) -> Factors:
 
 
 def _begun(task: Task, earlier: Iterable[EarlierTrials]) -> tuple[Factors, ...]:
-    """Returns factors by pool before any trial: those that earlier studies of the same pools measured, one spread from
-    the formulas at most, and no surer. Bounds are left aside: one could raise a forecast for good."""
+    """Returns factors by pool before any trial. Earlier studies of the same pools shift them, by at most one standard
+    deviation, and do not make them surer. Ignores bounds, which could raise a forecast permanently."""
     start = prior(task)
     found = [start] * len(pools(task))
     for one in (one for one in earlier if pools(one.task) == pools(task)):
@@ -239,7 +239,7 @@ def _begun(task: Task, earlier: Iterable[EarlierTrials]) -> tuple[Factors, ...]:
 
 @dataclass(frozen=True)
 class MemoryModel:
-    """A memory model that knows some trials of one study; ``MemoryModel.before(task)`` knows none."""
+    """A memory model fitted to trials of one study; ``MemoryModel.before(task)`` has none."""
 
     task: Task
     begun: tuple[Factors, ...]
@@ -256,13 +256,13 @@ class MemoryModel:
         return cls(task, begun, begun)
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> MemoryModel:
-        """Returns the model that knows ``trials``, in any order (``PeakModel``)."""
+        """Returns the model fitted to ``trials``, in any order (``PeakModel``)."""
         found = tuple(fit(start, own) for start, own in zip(self.begun, peaks_of(task, trials), strict=True))
         return replace(self, task=task, factors=found, seen=self.seen if task == self.task else {})
 
     def peaks(self, configurations: Sequence[Configuration], pool: Pool) -> tuple[Column, Column]:
-        """Returns medians of the peaks of one pool in bytes, and spreads of their logarithms. Raises ``ValueError``
-        for a pool the task does not have."""
+        """Returns medians of the peaks of one pool in bytes, and standard deviations of their logarithms. Raises
+        ``ValueError`` for a pool the task does not have."""
         place = pools(self.task).index(pool)
         peaks, _, spreads = self.factors[place].peak(self._rows(configurations)[place])
         return peaks, spreads
@@ -305,7 +305,7 @@ class Breakdown:
 
 
 def breakdown(model: MemoryModel, configuration: Configuration) -> tuple[Breakdown, ...]:
-    """Returns the parts of ``configuration``'s peak by pool, the device first where there is one."""
+    """Returns the parts of ``configuration``'s peak by pool; the device, if any, is first."""
     found = []
     for pool, own, factors in zip(pools(model.task), features(model.task, [configuration]), model.factors, strict=True):
         parts = own[0] * (_OF_SCALE @ np.exp(factors.logs))

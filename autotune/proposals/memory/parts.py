@@ -1,4 +1,4 @@
-"""Parts of a memory peak, the moments at which it may be, and the ledger that formulas enter bytes in."""
+"""Parts of a memory peak, the moments at which it may occur, and the ledger that formulas write bytes to."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Part(StrEnum):
 
 
 class Moment(StrEnum):
-    """A moment of a cycle at which memory may peak; the largest counts."""
+    """A moment of a cycle at which memory may peak; the largest is the peak."""
 
     GENERATE = "generate"
     SYNC = "sync"
@@ -58,16 +58,16 @@ Matrix = NDArray[np.float64]
 
 
 class Ledger:
-    """Bytes of one training rank: in its own memory, and beside it in the host memory of a GPU's process."""
+    """Bytes of one training rank: in its own memory, and for a GPU also in the host memory of its process."""
 
     def __init__(self, count: int) -> None:
         self.own: Matrix = np.zeros((count, len(MOMENTS), len(PARTS)))
         self.beside: Matrix = np.zeros_like(self.own)
 
     def add(self, part: Part, amount: Column | float, *moments: Moment) -> None:
-        """Adds bytes of the rank's own memory at ``moments``; at all of them without any."""
+        """Adds bytes of the rank's own memory at ``moments``; at all moments if none is given."""
         self.own[:, [WHEN[moment] for moment in moments or MOMENTS], PLACE[part]] += np.reshape(amount, (-1, 1))
 
     def add_beside(self, part: Part, amount: Column | float) -> None:
-        """Adds bytes of host memory, at all moments."""
+        """Adds bytes of host memory of a GPU's process, at all moments."""
         self.beside[:, :, PLACE[part]] += np.reshape(amount, (-1, 1))

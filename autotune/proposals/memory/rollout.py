@@ -1,7 +1,7 @@
-"""Bytes of generation, and of the weight sync that goes before it, on one rank.
+"""Bytes of generation, and of the preceding weight sync, on one rank.
 
-The weight sync was read in the sources of TRL 1.16 (and 0.18, which Open-R1 pins), ms-swift at 3602360 and verl at
-1dda039. A rollout server changes none of this: the ranks that train gather the same before they send it.
+The weight sync follows the sources of TRL 1.16 (and 0.18, which Open-R1 pins), ms-swift at 3602360 and verl at 1dda039.
+A rollout server changes nothing here: the training ranks gather the same before they send it.
 
 * TRL gathers ZeRO-3's weights one by one, and all at once to merge an adapter (``vllm_generation.py`` 478 and 447;
   0.18: ``grpo_trainer.py`` 937 and 903); of FSDP2 one by one, adapter or not (``_iter_fsdp_params``).
@@ -13,7 +13,7 @@ The weight sync was read in the sources of TRL 1.16 (and 0.18, which Open-R1 pin
   (``bucketed_weight_transfer.py`` 178). For an adapter FSDP1 makes the whole model whole, with ``weight_sync_layered``
   one layer (``fsdp_utils.py`` 752 and 690).
 
-The engine's weights are awake meanwhile, its cache sleeps on where it does (TRL 491, ms-swift 1191, verl
+Meanwhile the engine's weights are awake; its cache, if it was asleep, stays asleep (TRL 491, ms-swift 1191, verl
 ``engine_workers.py`` 781).
 """
 
@@ -43,7 +43,7 @@ MERGED = "actor_rollout_ref.model.lora.merge"
 
 
 def add_rollout(s: Settings, ledger: Ledger) -> None:
-    """Adds generation at the longest prompt and completion, by transformers or by an engine beside the training."""
+    """Adds generation at the longest prompt and completion, by transformers or by a colocated engine."""
     weights = _engine_weights(s)
     cache, workspace = _cache(s, weights), _workspace(s)
     # trl 0.18 never calls ``sleep``, whatever the engine was built with.
@@ -69,7 +69,7 @@ def _engine_weights(s: Settings) -> Column:
 
 
 def _cache(s: Settings, weights: Column) -> Column:
-    """Returns the bytes asked for; without those, the engine's share of the device less its weights."""
+    """Returns the bytes of the engine's KV cache: the requested ones, else its memory share minus its weights."""
     asked = s.columns.number("kv_cache_memory_bytes", float(GIB))
     if not s.gpus:
         return asked
@@ -79,7 +79,7 @@ def _cache(s: Settings, weights: Column) -> Column:
 
 
 def _workspace(s: Settings) -> Column:
-    """Returns bytes of graphs and buffers outside the engine's share."""
+    """Returns bytes of CUDA graphs and buffers outside the engine's share."""
     if s.gpus:
         captured = np.sqrt(s.columns.number("cuda_graph_max_batch", 512.0) / 512.0)
         return GRAPHS * (1.0 - s.columns.number("enforce_eager")) * captured
@@ -90,8 +90,8 @@ def _workspace(s: Settings) -> Column:
 
 
 def _generation(s: Settings) -> Column:
-    """Returns bytes of transformers' generation: keys and values, the prompts' pass, the last logits, and weights that
-    are whole."""
+    """Returns bytes of generation by transformers: KV cache, the pass over the prompts, the last logits, and gathered
+    weights."""
     size, rows = s.size, s.generation_rows
     number = 2.0 + 2.0 * s.wide * (1.0 - s.low)
     # The cache grows by concatenation: the old and the new of one layer are there at once, rounded up to a fifth.
@@ -105,8 +105,8 @@ def _generation(s: Settings) -> Column:
 
 
 def _pages(s: Settings, number: Column) -> Column:
-    """Returns bytes of keys and values of continuous batching, by transformers' ``PagedAttentionMemoryHandler``: its
-    share of the machine's memory goes to pages (one token each) and to the tokens of a batch."""
+    """Returns bytes of keys and values of continuous batching, by transformers' ``PagedAttentionMemoryHandler``: it
+    divides its share of the memory between pages (one token each) and the tokens of a batch."""
     machine, size = s.task.resources, s.size
     there = machine.device_memory or TYPICAL_DEVICE if s.gpus else machine.host_memory or 0
     share = s.columns.number("continuous_batching_memory", 0.5) * float(there)
@@ -117,7 +117,7 @@ def _pages(s: Settings, number: Column) -> Column:
 
 
 def _sync(s: Settings) -> Column:
-    """Returns bytes of weights that are whole beside the shards, and of buffers they are copied into."""
+    """Returns bytes of weights gathered from shards, and of the buffers they are copied into."""
     size, c, way = s.size, s.columns, s.framework.weight_sync
     stored = s.stored_bytes
     sharded = ((s.stage >= 3) | (s.fsdp > 0) | (s.megatron > 0)) & (s.ranks > 1)

@@ -39,7 +39,7 @@ class Dimensions:
 
     @property
     def inner(self) -> float:
-        """Width of a gated MLP, by the parameters a layer has beside attention; one to eight times the model's own."""
+        """Width of a gated MLP, from a layer's parameters outside attention; one to eight times the model's width."""
         attention = 2.0 * self.width**2 * (1.0 + self.kv_heads / self.heads)
         return min(max(self.width, (self.layer - attention) / (3.0 * self.width)), 8.0 * self.width)
 
@@ -60,12 +60,12 @@ class Dimensions:
 
     @property
     def kv_values(self) -> float:
-        """Numbers a token adds to the cache: keys and values of all layers."""
+        """Numbers that one token adds to the KV cache, in all layers."""
         return 2.0 * self.layers * self.kv_heads * self.width / self.heads
 
 
 def dimensions(facts: ModelFacts) -> Dimensions:
-    """Returns ``facts`` with guesses in the place of ``None``, and of anything that is not positive."""
+    """Returns ``facts`` with guesses for missing and non-positive values."""
     known = {name: float(v) for name, v in vars(facts).items() if v is not None and v > 0}
     shape = {"layers", "hidden_size"} <= set(known)
     vocabulary = known.get("vocabulary", TYPICAL_VOCABULARY)
@@ -94,7 +94,7 @@ def trainable(passthrough: Mapping[str, Any], framework: str, size: Dimensions) 
 
 
 def _passed(passthrough: Mapping[str, Any], names: tuple[str, ...], otherwise: float) -> float:
-    """Returns the first usable number of the user's own keys."""
+    """Returns the first usable number among the user's own keys ``names``."""
     values = (passthrough.get(name) for name in names)
     numbers = (float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool))
     return next((number for number in numbers if abs(number) < 1e9), otherwise)
@@ -129,7 +129,7 @@ class Settings:
     parallel: Column
     """Ranks that share a sequence."""
     wide: Column
-    """1 where the model's weights are in fp32. DeepSpeed casts them to what it computes in, with fp32 ones beside."""
+    """1 if the model's weights are in fp32. DeepSpeed casts them to its compute precision and keeps fp32 copies."""
     low: Column
     """1 where products are computed in less than fp32."""
 
@@ -155,23 +155,23 @@ class Settings:
 
     @cached_property
     def models(self) -> float:
-        """Models that are held: 2 with one for the KL term; under LoRA the adapters are switched off instead."""
+        """Number of models in memory: 2 with a KL reference; with LoRA its adapters are disabled instead."""
         return 2.0 if _passed(self.task.passthrough, ("beta",), self.framework.unset_beta) and not self.lora else 1.0
 
     @property
     def weight_bytes(self) -> Column:
-        """Bytes of a trained weight in the precision it is held in."""
+        """Bytes of a trained weight in the precision that it is stored in."""
         return 2.0 + 2.0 * self.wide
 
     @property
     def stored_bytes(self) -> Column:
-        """Bytes of a weight as it is stored: 4 or 8 bits and scales where it is frozen and quantized (QLoRA)."""
+        """Bytes of a stored weight: 4 or 8 bits and scales if it is frozen and quantized (QLoRA)."""
         quantized = {"load_in_4bit": 0.56, "load_in_8bit": 1.06}
         found = [bytes_ for key, bytes_ in quantized.items() if self.task.passthrough.get(key)]
         return self.columns.full(found[0]) if found else self.weight_bytes
 
     def sharded(self, stage: int) -> Column:
-        """Returns the ranks that share what ZeRO shares from ``stage`` on; FSDP shares everything."""
+        """Returns the number of ranks that share the states of ZeRO stage ``stage``; FSDP shards everything."""
         return np.where((self.stage >= stage) | (self.fsdp > 0), self.ranks, 1.0)
 
 

@@ -1,7 +1,7 @@
-"""Bytes of the training side on one rank: states that stay, and activations and logits of a micro-batch.
+"""Bytes of the training side on one rank: permanent states, and activations and logits of a micro-batch.
 
-States after ZeRO (Rajbhandari et al., SC20), activations counted as Korthikanti et al. (arXiv 2205.05198) do, of a
-gated MLP, TRL's tiled LM head as in the source of ``trl.kernels.chunked_logprob``.
+States follow ZeRO (Rajbhandari et al., SC20). Activations follow Korthikanti et al. (arXiv 2205.05198), for a gated
+MLP. TRL's tiled LM head follows the source of ``trl.kernels.chunked_logprob``.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ def add_states(s: Settings, ledger: Ledger) -> None:
 
 
 def _by_trainer(s: Settings, torch: Mapping[str, Column], other: Mapping[str, Column]) -> dict[str, Column]:
-    """Returns torch's bytes by name, with Megatron's in their place where it trains."""
+    """Returns torch's bytes by name; where Megatron trains, Megatron's bytes instead."""
     return {name: np.where(s.megatron > 0, other.get(name, 0.0), own) for name, own in torch.items()}
 
 
 def _states(s: Settings) -> dict[str, Column]:
-    """Returns bytes after sharding and offloads, by name; ``gathered`` and ``live`` weights are whole for a moment, and
-    while the update's passes run."""
+    """Returns bytes after sharding and offloads, by name. ``gathered`` weights are whole for a moment, ``live`` ones
+    during the passes of the update."""
     size, c = s.size, s.columns
     deepspeed, several = s.stage > 0, (s.ranks > 1).astype(float)
     stored = s.stored_bytes
@@ -136,7 +136,7 @@ def _states(s: Settings) -> dict[str, Column]:
 
 
 def _offloaded(s: Settings, found: Mapping[str, Column]) -> dict[str, Column]:
-    """Returns the states that stay, and the bytes that wait in host memory (NVMe holds the rest)."""
+    """Returns the states that stay on the device, and the bytes offloaded to host memory (NVMe holds the rest)."""
     everything = s.fsdp * s.columns.number("fsdp_offload")
 
     def moved(name: str, stage: int, *places: str) -> Column:
@@ -158,7 +158,7 @@ _OFFLOADS = (("optimizer", 2), ("parameters", 3))
 
 
 def add_passes(s: Settings, ledger: Ledger) -> None:
-    """Adds activations, attention scores and logits of the update and the log-prob pass, of the longest rows."""
+    """Adds activations, attention scores and logits of the update and the log-prob pass, for the longest rows."""
     c, size = s.columns, s.size
     # A budget is of one GPU: verl multiplies it by the ranks that share a sequence (``engine/utils.py`` 111). One
     # longest row has to fit whatever the budget is.
@@ -190,15 +190,15 @@ def add_passes(s: Settings, ledger: Ledger) -> None:
 
 
 def _layer_bytes(s: Settings) -> Column:
-    """Returns bytes of activations per token and hidden unit that PyTorch saves of one layer: two norms in fp32 with
-    input and output, five units of attention, four of the MLP's own width."""
+    """Returns bytes of one layer's activations, per token and hidden unit, that PyTorch saves: two norms in fp32 with
+    input and output, five units of attention, four of the MLP's width."""
     inner = 4.0 * s.size.inner / s.size.width
     whole = np.where(s.low > 0, np.where(s.wide > 0, 30.0, 26.0) + 2.0 * inner, 4.0 * (10.0 + inner))
     return whole * (1.0 - FUSED_KERNELS * s.columns.number("hub_kernels"))
 
 
 def _logits(s: Settings, tokens: Column, *, backward: bool) -> Column:
-    """Returns bytes of tiles of the LM head, or of all logits; ``tokens`` of the pass, prompts included."""
+    """Returns bytes of tiles of the LM head, or of all logits; ``tokens`` of the pass include prompts."""
     c, size, task = s.columns, s.size, s.task
     completion = task.max_completion_length / max(1.0, task.max_prompt_length + task.max_completion_length)
     # On a GPU only completions are projected; torch operations of fixed shapes, and packed rows, project all.
@@ -217,7 +217,7 @@ def _logits(s: Settings, tokens: Column, *, backward: bool) -> Column:
 
 
 def _cpu_tile(s: Settings, tile: Column, head: Column, *, backward: bool) -> Column:
-    """Returns bytes of a tile's tensors, and of copies of the part of the LM head that it is as wide as."""
+    """Returns bytes of a tile's tensors, and of the copies of its part of the LM head."""
     held = tile * (4.0 - 2.0 * s.low) + 2.0 * head * s.wide * s.low
     at_once = np.maximum(CPU_TILE[1] * tile, CPU_PRODUCT * s.low * (tile + head)) if backward else CPU_TILE[0] * tile
     return held + at_once + 4.0 * tile * s.low * (not backward)

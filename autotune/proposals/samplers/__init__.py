@@ -15,7 +15,7 @@ SAMPLERS: Mapping[str, StudySampler] = {s.name: s for s in _ALL}
 
 
 def named_sampler(name: str) -> StudySampler:
-    """Returns the sampler of that name. Raises ``UsageError``: there is none, or the user's own cannot be used."""
+    """Returns the sampler of that name. Raises ``UsageError`` if there is none, or the user's own cannot be used."""
     if ":" in name:
         return own_sampler(name)
     if name not in SAMPLERS:
@@ -25,5 +25,5 @@ def named_sampler(name: str) -> StudySampler:
 
 
 def forecasts(name: str) -> bool:
-    """Tells whether the sampler of that name has models, which can know something before the first trial."""
+    """Tells whether the sampler of that name has models, which can predict before the first trial."""
     return name == GreySampler.name

@@ -1,4 +1,4 @@
-"""A sampler of the product: an Optuna sampler for one proposal, and what the proposer has to know about it."""
+"""A sampler of the product: an Optuna sampler for one proposal, with the properties that the proposer needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autotune.proposals.translation import Observation, distributions
 
 @dataclass(frozen=True)
 class Field:
-    """Candidates, and which of them may be proposed."""
+    """Candidates, and a mask of the proposable ones."""
 
     grid: CandidateGrid
     left: Mask
@@ -28,7 +28,7 @@ class Turn:
     field: Field
     """The track's candidates; at least one is left."""
     nearby: tuple[Field, ...]
-    """Further candidates: what the living process can run, and neighbours of the base, where not all are listed."""
+    """Further candidates, if not all are listed: those that the living process can run, and neighbours of the base."""
     around: Callable[[Configuration], Field] | None
     """Tells the neighbours of a candidate, where not all are listed."""
     track: Sequence[Observation]
@@ -36,14 +36,14 @@ class Turn:
     waits: Callable[[], bool]
     """Tells whether the leader is to be confirmed before a trial that promises little."""
     process: Configuration | None
-    """What the living process holds; ``None``: a trial needs a new one."""
+    """Configuration of the living process; ``None``: a trial needs a new process."""
     seed: int
     """32 bits, uniform: of the study's seed and the trial's number."""
 
 
 @dataclass(frozen=True)
 class Asking:
-    """The Optuna sampler that is asked for a proposal."""
+    """The Optuna sampler that makes a proposal."""
 
     sampler: optuna.samplers.BaseSampler
     source: str
@@ -55,10 +55,10 @@ class Asking:
 
 
 class StudySampler:
-    """Makes the ``optuna.samplers.BaseSampler`` of a proposal; the same history gives the same proposal."""
+    """Creates the ``optuna.samplers.BaseSampler`` of a proposal; the same history gives the same proposal."""
 
     name: str
-    """As after ``--sampler``."""
+    """Name for ``--sampler``."""
     asks: int = 1
 
     def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
@@ -74,7 +74,7 @@ class StudySampler:
         return self
 
     def fit(self, trials: Sequence[Trial], known: Sequence[Observation]) -> StudySampler:  # noqa: ARG002
-        """Returns a copy fitted to the study's trials so far, and to the observations made of them."""
+        """Returns a copy fitted to the study's trials so far, and to the observations derived from them."""
         return self
 
 

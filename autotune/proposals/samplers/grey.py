@@ -1,4 +1,4 @@
-"""The sampler of the product: models of times and memory, and the choice by them (``choice``)."""
+"""The default sampler: chooses trials by models of times and memory (``choice``)."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Models:
 
 
 def models_for(task: Task, prior_data: PriorData | None = None) -> Models:
-    """Builds the phase-time model and the memory model of a study from what earlier studies measured, without its own
-    trials. The hardware is presumed where no probe of the study's kind of device is known."""
+    """Builds the phase-time model and the memory model of a study from earlier studies, without its own trials. Assumes
+    typical hardware if no probe of the study's kind of device is known."""
     known = prior_data or PriorData()
     device = probed(known.probe)
     if device is not None and device.shared != (task.resources.device == "cpu"):
@@ -86,7 +86,7 @@ class Level:
 
 
 class GreySampler(StudySampler):
-    """The default sampler; without the ``models`` of a study it goes by steps alone."""
+    """The default sampler; without ``models`` of a study it only takes one-knob steps."""
 
     name = GREY
 
@@ -158,7 +158,7 @@ class GreySampler(StudySampler):
         return self._models.peaks.fitted(self._models.task, self._fitted)
 
     def _least(self, outlooks: Sequence[Outlook], *, held: bool) -> float:
-        """Returns the least probability of fitting; lower where nothing has it, any while nothing has ``held``."""
+        """Returns the least probability of fitting to try; lower if no candidate has it, or none ``held`` yet."""
         measured = sum(t.state in (TrialState.COMPLETE, TrialState.PRUNED) for t in self._trials)
         enough = likely_from(measured, sum(_ran_out(t) for t in self._trials))
         most = max((float(o.fits[o.left].max()) for o in outlooks if o.left.any()), default=1.0)
@@ -177,8 +177,8 @@ class GreySampler(StudySampler):
         return Outlook(grid, field.left, suspects, gain, spread, fits, grid.restarts(turn.process, self._framework))
 
     def _level(self, track: Sequence[Observation]) -> Level:
-        """Returns the scale of a track. Each measured value is weighed with its forecast by their variances; a running
-        trial counts by its forecast."""
+        """Returns the scale of a track. Weights each measured value and its forecast by their variances; a running
+        trial counts with its forecast."""
         feasible = (e for e in track if e.standing is OptunaTrialStatus.FEASIBLE)
         held = heapq.nlargest(COMPARED, feasible, key=lambda e: (e.value, -e.number))
         pending = [e.configuration for e in self._known if e.standing is OptunaTrialStatus.PENDING]
@@ -199,7 +199,7 @@ class GreySampler(StudySampler):
 
 
 StepOf = Callable[[Worth], Choice | None]
-"""Chooses a step by what it has to promise."""
+"""Chooses a step by the gain that it must promise."""
 
 
 def _located(turn: Turn) -> list[tuple[Point, Observation]]:
@@ -216,7 +216,7 @@ def _value(one: Observation) -> float | None:
 def _steps(
     outlook: Outlook, track: Sequence[Observation], here: Progress | None, located: Sequence[tuple[Point, Observation]]
 ) -> StepOf:
-    """Returns the function that chooses a step from the base."""
+    """Returns the function that chooses a step from the base configuration."""
     if here is None:
         return lambda _: None
     base = located[here.place][1]

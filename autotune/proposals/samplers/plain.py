@@ -1,4 +1,4 @@
-"""The samplers that know no model of ours: Optuna's TPE, random and grid search, and a class of the user's own."""
+"""Samplers without our models: Optuna's TPE, random and grid search, and a class of the user's own."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ STARTUP_TRIALS = 6
 
 
 class TpeSampler(StudySampler):
-    """Optuna's multivariate TPE with constraints. A draw that is no candidate is told as FAIL, which TPE ignores, and
-    another is asked for."""
+    """Optuna's multivariate TPE with constraints. A draw outside the candidates is reported as FAIL, which TPE ignores,
+    and repeated."""
 
     name = "tpe"
     asks = 8
@@ -41,11 +41,11 @@ class TpeSampler(StudySampler):
 
 @dataclass(frozen=True)
 class PlainSampler(StudySampler):
-    """Takes one of the candidates that are left, without looking at any trial."""
+    """Selects one of the remaining candidates without regard to any trial."""
 
     name: str
     place: Callable[[Turn, int], int]
-    """Returns the place of the candidate among so many."""
+    """Returns the index of the chosen candidate among the remaining ones."""
 
     def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
         places = np.flatnonzero(turn.field.left)
@@ -60,8 +60,8 @@ GRID = PlainSampler("grid", lambda *_: 0)
 
 @dataclass(frozen=True)
 class OwnSampler(StudySampler):
-    """An ``optuna.samplers.BaseSampler`` of the user's, made anew for each proposal, with ``seed`` where its
-    constructor takes one: a resumed study proposes as an uninterrupted one would."""
+    """An ``optuna.samplers.BaseSampler`` of the user's, created for each proposal, with ``seed`` if its constructor
+    takes one: a resumed study proposes as an uninterrupted one would."""
 
     name: str
     make: Callable[..., optuna.samplers.BaseSampler]
@@ -73,8 +73,8 @@ class OwnSampler(StudySampler):
 
 
 def own_sampler(name: str) -> OwnSampler:
-    """Returns the class ``module:Class``, also of the working directory. Raises ``UsageError`` where it does not
-    exist, cannot be imported, is no Optuna sampler, or needs arguments."""
+    """Returns the class ``module:Class``, also from the working directory. Raises ``UsageError`` if it does not exist,
+    cannot be imported, is not an Optuna sampler, or needs arguments."""
     module, _, wanted = name.partition(":")
     found = getattr(_imported(name, module), wanted, None)
     if found is None:

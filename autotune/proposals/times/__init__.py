@@ -1,4 +1,4 @@
-"""The phase-time model: how long a cycle takes, phase by phase, before and while trials are run."""
+"""The phase-time model: predicts the duration of a cycle by phase, before and during the trials."""
 
 from autotune.machine.data_sheets import SHEETS, Hardware, presumed, probed, sheet_of
 from autotune.proposals.times.features import features

@@ -1,4 +1,4 @@
-"""Configurations as columns of numbers, by phase: only columns that act on a phase, and each different row once.
+"""Configurations as columns of numbers, by phase: only columns that act on the phase, and each distinct row once.
 
 Facts are the inputs of the roofline; the columns of knobs are those of the learnt part. An unset knob has the
 framework's default. Bytes are those of one weight or one cached number.
@@ -96,8 +96,8 @@ def batch_facts(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]
 
 
 def _together(values: Mapping[str, KnobValue], accumulation: int) -> float:
-    """Returns how much faster Megatron's ranks that compute the same rows are than one; 1 elsewhere. Stages wait
-    (p - 1)/(v m) of the time of m micro-batches (Narayanan et al., arXiv 2104.04473, section 2.2)."""
+    """Returns the speedup of Megatron ranks that compute the same rows, over one rank; 1 elsewhere. Pipeline stages
+    idle for (p - 1)/(v m) of the time of m micro-batches (Narayanan et al., arXiv 2104.04473, section 2.2)."""
     if values.get("training_engine") != "megatron":
         return 1.0
     stages = max(1.0, _number(values.get("pipeline_parallel_size"), 1.0))
@@ -139,7 +139,7 @@ def _states(optimizer: KnobValue | None) -> float:
 
 
 def _trainable(task: Task) -> float:
-    """Returns the share of the weights that is trained: 1, or that of adapters."""
+    """Returns the trained share of the weights: 1, or that of adapters."""
     if not is_lora(task.passthrough, task.resources.framework):
         return 1.0
     size = dimensions(task.resources.model)
@@ -172,8 +172,8 @@ def _engine(task: Task, c: Columns, ranks: Column, gpus: Column) -> dict[str, Co
 
 
 def _passes(task: Task, c: Columns, found: Mapping[str, Column]) -> Column:
-    """Counts by TRL's rule: the policy's own pass where generation and update differ or vLLM's are corrected (not
-    where the engine's log-probs are the old ones), and the reference's."""
+    """Counts log-prob passes by TRL's rule: one of the policy if generation and update differ or vLLM's log-probs are
+    corrected (not if the engine's log-probs are used), and one of the reference."""
     given = task.passthrough
     names = ("vllm_importance_sampling_correction", "importance_sampling_correction")
     corrected = (found["vllm"] > 0) & all(given.get(name) is not False for name in names)
@@ -195,7 +195,7 @@ OFF = 1e9
 GENERATIONS = "generations"
 """Stands for ``steps_per_generation`` and ``gradient_accumulation_steps``: rollouts of a cycle."""
 NEIGHBOURS: Mapping[str, tuple[str, ...]] = {Phase.UPDATE.value: ("rollout_engine",)}
-"""Knobs of another phase that leave their mark: an engine beside the trainer takes caches and cores."""
+"""Knobs of another phase that affect this one: an engine next to the trainer takes caches and cores."""
 BY_TOKENS = ("micro_batch_size", "logprob_rows")
 """Replaced by budgets of tokens where batches are dynamic."""
 _REPLACED = ("steps_per_generation", "gradient_accumulation_steps")
@@ -240,7 +240,7 @@ _PLACES = {name: place for place, name in enumerate((*_KNOBS, GENERATIONS, *(f"{
 
 
 def is_number(name: str) -> bool:
-    """Tells whether a knob's column holds logarithms; else it holds codes."""
+    """Tells whether a knob's column contains logarithms; else it contains codes."""
     knob = KNOBS.get(name)
     if knob is None:
         return name == GENERATIONS
@@ -248,7 +248,7 @@ def is_number(name: str) -> bool:
 
 
 def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
-    """Returns knobs and facts of each configuration as a row, which depends on no other configuration."""
+    """Returns knobs and facts of each configuration as a row that is independent of other configurations."""
     c = columns_of(tuple(configurations), task.resources.framework, task.resources.device)
     facts = facts_of(task, c)
     dynamic = c.has("dynamic_batching", True) > 0
@@ -257,7 +257,7 @@ def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.floa
 
 
 def features(task: Task, configurations: Sequence[Configuration]) -> Table:
-    """Returns the different rows of ``configurations`` by phase."""
+    """Returns the distinct rows of ``configurations`` by phase."""
     values, chance = read(task, configurations), np.random.default_rng(0)
     # Rows are told apart by sums of random numbers, one for each value of a column.
     marks = np.zeros(values.shape, dtype=np.uint64)
@@ -275,7 +275,7 @@ def features(task: Task, configurations: Sequence[Configuration]) -> Table:
 
 
 class Tables:
-    """Keeps the tables of the tuples that were asked about last: a search asks again and again about its candidates."""
+    """Caches the tables of the last tuples of configurations, because a search evaluates its candidates repeatedly."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[Task, Sequence[Configuration], Table]] = []
@@ -293,7 +293,7 @@ class Tables:
 
 
 def _column(knob: Knob, c: Columns) -> Column:
-    """Returns a knob's column: ``OFF`` where a knob that it depends on does not let it act."""
+    """Returns a knob's column: ``OFF`` where a knob that it depends on disables it."""
     found = c.each(knob.name, partial(_code, knob))
     for name, values in knob.needs.items():
         found = np.where(c.each(name, values.__contains__) > 0, found, OFF)

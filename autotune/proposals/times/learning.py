@@ -1,14 +1,14 @@
-"""The learnt part of one phase: how far measurements are from the roofline, by its parts and by the phase's knobs.
+"""The learnt part of one phase: the deviation of measurements from the roofline, by its parts and by the phase's knobs.
 
-    log measured_i = log roofline_i(factors) + level + effects of knobs + noise_i
+log measured_i = log roofline_i(factors) + level + effects of knobs + noise_i
 
-A factor belongs to each part of the roofline (``roofline.PARTS``): launches, gathers, efficiencies. They are what
-formulas cannot know of a machine. A choice has an effect for each value, a number one for each doubling. All are
-normal: a ridge regression with the spreads as prior. The factors enter through the roofline's logarithm, which is made
-linear at their mean and fitted again (Gauss and Newton).
+Each part of the roofline (``roofline.PARTS``) has a factor: launches, gathers, efficiencies. Formulas cannot know them
+for a machine. A choice has an effect for each value, a number one for each doubling. All are normal: a ridge regression
+with the spreads as prior. The factors enter through the roofline's logarithm, which is linearized at their mean and
+fitted again (Gauss-Newton).
 
-What earlier studies measured are further rows, with ``ROW_SD`` of scatter beside their noise (a power prior; Ibrahim
-and Chen, Statistical Science 15, 2000), and a level of their own. Pure.
+Measurements of earlier studies are further rows, with ``ROW_SD`` of scatter added to their noise (a power prior;
+Ibrahim and Chen, Statistical Science 15, 2000), and with their own level. Pure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ has beside; all beside the roofline's."""
 WEAK = 0.33
 """Share of that where the knob is not ``STRONG``."""
 MISFIT_SD = 0.05
-"""Standard deviation of what no effect explains."""
+"""Standard deviation of the part that no effect explains."""
 ROUNDS = 2
 """Times the roofline is made linear."""
 FARTHEST = 3.0
@@ -61,7 +61,7 @@ LEVEL_SD: Mapping[str, float] = {
 ROW_SD, ROW_SD_OF_DOUBLING = 0.25, 0.05
 """Standard deviation, in log seconds, between a row there and here; more for each doubling between the studies."""
 CARRIED_LEVEL_SD = 2.0
-"""Of what a phase takes there altogether, over what it takes here."""
+"""Standard deviation of the level of a phase in an earlier study, relative to its level here."""
 ENOUGH = 40
 """Measured trials from which a study needs no other's."""
 DOUBT = 1.0
@@ -70,10 +70,10 @@ DOUBT = 1.0
 
 @dataclass(frozen=True)
 class Measurements:
-    """Measured rows of one phase, an array element for each."""
+    """Measured rows of one phase, one array element for each."""
 
     own: Mapping[str, Column]
-    """By knob, as ``PhaseRows.own``."""
+    """Columns by knob, as ``PhaseRows.own``."""
     parts: Parts
     study: NDArray[np.intp]
     """Number of the earlier study it is of; -1: this one."""
@@ -96,18 +96,18 @@ def joined(several: Sequence[Measurements]) -> Measurements:
 
 @dataclass(frozen=True)
 class Posterior:
-    """A phase's regression through measured rows; with none it is the prior."""
+    """Regression of one phase, fitted to measured rows; without any it is the prior."""
 
     knobs: Mapping[str, tuple[float, Column]]
-    """By knob, the mean of the measured values and the different ones."""
+    """By knob, the mean of the measured values and the distinct values."""
     level_sd: float
     factors: Mapping[str, float]
-    """Of the roofline's parts; their means."""
+    """Means of the factors of the roofline's parts."""
     mean: Column
-    """Of the weights: level, factors of parts, effects of knobs."""
+    """Mean of the weights: level, factors of parts, effects of knobs."""
     covariance: Matrix
     evidence: float
-    """Logarithm of the probability of what was measured."""
+    """Logarithm of the probability of the measurements."""
 
     def at(self, own: Mapping[str, Column], parts: Parts, size: int) -> tuple[Column, Column]:
         """Returns mean and variance of the log seconds of rows."""
@@ -119,7 +119,7 @@ class Posterior:
 
     @property
     def level_variance(self) -> float:
-        """Variance of the level that all rows share."""
+        """Variance of the level, which all rows share."""
         return self.level_sd**2 * float(self.covariance[0, 0])
 
 
@@ -137,7 +137,7 @@ def linear(parts: Parts, factors: Mapping[str, float], size: int) -> tuple[Colum
 def columns_of(
     knobs: Mapping[str, tuple[float, Column]], own: Mapping[str, Column], size: int
 ) -> tuple[Matrix, Column]:
-    """Returns effects of knobs as features and their variance; a value that was not measured has no feature."""
+    """Returns the effects of knobs as features, and their variance; an unmeasured value has no feature."""
     found, variance = [np.zeros((size, 0))], np.zeros(size)
     for name, (middle, values) in knobs.items():
         acts, weight = own[name] != OFF, 1.0 if name in STRONG else WEAK
@@ -179,8 +179,8 @@ def fit(known: Measurements, level_sd: float) -> Posterior:
 def measurements(
     phase: str, rows: PhaseRows, parts: Parts, found: Measured, study: int = -1, distance: float | None = None
 ) -> Measurements:
-    """Returns a phase's measurements in the trials in which it occurred. ``parts`` are of each of ``rows``; of an
-    earlier ``study`` at ``distance`` (in doublings) they are less certain."""
+    """Returns a phase's measurements in the trials in which it occurred. ``parts`` belong to ``rows``; measurements of
+    an earlier ``study`` at ``distance`` (in doublings) are less certain."""
     occurred = found.seconds[phase] > LEAST_S
     at = rows.index[occurred]
     doubt = 0.0 if distance is None else (ROW_SD + ROW_SD_OF_DOUBLING * distance) ** 2
@@ -194,8 +194,8 @@ def measurements(
 
 
 def learn(known: Measurements, level_sd: float, carried: Measurements | None = None) -> Posterior:
-    """Learns the posterior of a phase from trials and from what earlier studies measured (``carried``), unless both
-    together are less probable than each by itself. ``level_sd`` is the prior's."""
+    """Learns the posterior of a phase from trials and from measurements of earlier studies (``carried``). Ignores the
+    latter if both together are less probable than each by itself. ``level_sd`` is the prior's."""
     alone = fit(known, level_sd)
     if carried is None:
         return alone

@@ -1,7 +1,7 @@
-"""Completion lengths of a cycle, and the decode steps and tokens that follow from them. Pure.
+"""Completion lengths of a cycle, and the resulting decode steps and tokens. Pure.
 
-With continuous batching a waiting row takes the place of a finished one, and the batch shrinks at the end; without,
-every row is computed until the longest of its generation has ended.
+With continuous batching a waiting row takes the slot of a finished one, and the batch shrinks at the end. Without it,
+every row is computed until the longest row of its generation has ended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PRESUMED_SHARE = 0.5
 QUANTILES = 256
 """Lengths that stand for a presumed distribution, at most."""
 MOST_ROWS = 1024
-"""Rows of a generation that are queued, at most; each stands for several where there are more."""
+"""Most rows of a generation that are simulated; if there are more, each row represents several."""
 SEGMENTS = 24
 """Pieces of constant load into which a generation is cut, at most."""
 
@@ -33,7 +33,7 @@ class Lengths:
     """Lengths of a cycle's rows, in tokens."""
 
     completions: tuple[int, ...]
-    """Those of a recorded cycle; another number of rows has the same distribution."""
+    """Lengths of a recorded cycle; another number of rows has the same distribution."""
     prompt: float
     """Mean."""
     width: float
@@ -48,7 +48,7 @@ class Lengths:
 
 
 def presumed(task: Task) -> Lengths:
-    """Returns a task's lengths before any trial: its own, else exponential with a mean of half the limit."""
+    """Returns a task's lengths before any trial: its own, else an exponential distribution around half the limit."""
     limit = max(1, task.max_completion_length)
     prompt = task.prompt_tokens if task.prompt_tokens else max(1.0, PRESUMED_SHARE * task.max_prompt_length)
     if task.lengths:
@@ -59,7 +59,7 @@ def presumed(task: Task) -> Lengths:
 
 @lru_cache(maxsize=64)
 def heavy_tailed(rows: int, limit: int, mean: float) -> tuple[int, ...]:
-    """Returns quantiles of an exponential distribution cut at ``limit``, of about this mean, well mixed."""
+    """Returns shuffled quantiles of an exponential distribution with about this mean, truncated at ``limit``."""
     levels = -np.log1p(-(np.arange(rows) + 0.5) / rows)
     low, high = 0.0, 64.0 * limit
     for _ in range(60):
@@ -69,7 +69,7 @@ def heavy_tailed(rows: int, limit: int, mean: float) -> tuple[int, ...]:
 
 
 def longest(completions: tuple[int, ...], rows: Column) -> Column:
-    """Returns the expected longest of ``rows`` completions that are drawn without replacement."""
+    """Returns the expected maximum length of ``rows`` completions drawn without replacement."""
     several, place = np.unique(np.atleast_1d(rows), return_inverse=True)
     return np.array([_longest(completions, n) for n in several.tolist()])[place.reshape(-1)]
 
@@ -86,9 +86,9 @@ def _longest(completions: tuple[int, ...], rows: float) -> float:
 def decoding(
     lengths: Lengths, rows: Column, replicas: Column, places: Column, continuous: Column
 ) -> tuple[Column, Column, Column]:
-    """Returns one generation of ``rows`` on the replica with the longest of them, ``places`` at a time, in pieces of
-    constant load: decode steps, rows in each, and mean tokens such a row has generated. An array row for each row,
-    ended by pieces of no steps."""
+    """Simulates one generation of ``rows`` on the replica with the longest of them, ``places`` at a time. Returns
+    segments of constant load: decode steps, rows in each, and mean tokens that such a row has generated. One array row
+    for each case, padded with segments of no steps."""
     cases, place = np.unique(np.column_stack([rows, replicas, places, continuous > 0]), axis=0, return_inverse=True)
     found = [_load(lengths.completions, *case) for case in cases.tolist()]
     most = max((one.shape[1] for one in found), default=1)
@@ -103,7 +103,7 @@ def decoding(
 def _load(
     completions: tuple[int, ...], rows: float, replicas: float, places: float, continuous: float
 ) -> NDArray[np.float64]:
-    """Returns ``decoding`` of one configuration; do not change the array."""
+    """Returns ``decoding`` of one configuration; callers must not change the array."""
     count = max(1, min(round(rows), MOST_ROWS))
     weight = max(1.0, rows / count)
     every = completions if count == len(completions) else _mixed(completions, count)
@@ -117,7 +117,7 @@ def _load(
 
 
 def _mixed(completions: Sequence[int], count: int) -> tuple[int, ...]:
-    """Returns ``count`` lengths of the same distribution, short and long ones in turn."""
+    """Returns ``count`` lengths of the same distribution, alternately short and long."""
     ordered = sorted(completions)
     step = next(s for s in itertools.count(max(1, round(count * 0.618))) if math.gcd(s, count) == 1)
     picked = [ordered[int((i + 0.5) * len(ordered) / count)] for i in range(count)]
@@ -125,7 +125,7 @@ def _mixed(completions: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def _queued(share: tuple[int, ...], places: int) -> tuple[Column, Column, Column]:
-    """Returns the pieces where a row starts as soon as a place becomes free."""
+    """Returns the segments of a queue in which a row starts as soon as a slot becomes free."""
     free, starts = [0] * min(places, len(share)), []
     for length in share:
         starts.append(heapq.heappop(free))

@@ -1,7 +1,7 @@
-"""Cycle times of configurations nobody ran: a roofline for each phase, times what was measured over it.
+"""Predicts cycle times of untried configurations: a roofline for each phase, times the measured deviation from it.
 
-The phases' log seconds are added up by their shares of the cycle (the delta method). Ignorance of the machine or the
-model moves all phases alike, in part (``TOGETHER``), so it does not average out.
+The phases' log seconds are summed by their shares of the cycle (the delta method). Uncertainty about the machine or the
+model shifts all phases together, in part (``TOGETHER``), so it does not average out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autotune.proposals.times.observed import Measured, lengths_of, measured
 from autotune.proposals.times.roofline import Parts, World, parts_of, seconds_of
 
 TOGETHER = 0.5
-"""Correlation of what is not known of two phases' levels. What else is not known of phases does not go together."""
+"""Correlation of the uncertainty of two phases' levels. Other uncertainty of phases is independent."""
 
 
 def _read(world: World, table: Table, found: Measured) -> tuple[Measured, dict[str, Parts]]:
@@ -34,8 +34,8 @@ def _read(world: World, table: Table, found: Measured) -> tuple[Measured, dict[s
 
 
 def carried_over(task: Task, hardware: Hardware | None, earlier: Sequence[EarlierTrials]) -> dict[str, Measurements]:
-    """Returns earlier studies' measurements beside their own roofline, by phase. ``hardware``: the device of this
-    study, also that of an earlier one on such a device without a probe of its own."""
+    """Returns measurements of earlier studies, relative to their own roofline, by phase. ``hardware``: the device of
+    this study; also used for an earlier study on such a device without its own probe."""
     several: dict[str, list[Measurements]] = {phase: [] for phase in PHASES}
     for study, one in enumerate(earlier):
         found = measured(sorted(one.trials, key=lambda t: t.number))
@@ -60,16 +60,16 @@ def _device(one: EarlierTrials, task: Task, hardware: Hardware | None) -> Hardwa
 
 @dataclass(frozen=True)
 class PhaseTimes:
-    """``forecasts.TimeModel``, frozen; ``fitted`` gives another. ``spread`` is of a configuration's own cycle."""
+    """``forecasts.TimeModel``, immutable; ``fitted`` returns another. ``spread`` is that of a single cycle time."""
 
     hardware: Hardware | None = None
-    """``None``: what the task's machine mostly has, and wide."""
+    """``None``: typical hardware of the task's machine, with a wide spread."""
     world: World | None = None
     learnt: Mapping[str, Posterior] = field(default_factory=dict)
     carried: Mapping[str, Measurements] = field(default_factory=dict)
-    """By phase, what earlier studies measured (``carried_over``); left aside where trials speak against it."""
+    """Measurements of earlier studies by phase (``carried_over``); ignored if trials contradict them."""
     seen: Tables = field(default_factory=Tables, compare=False, repr=False)
-    """What was read of configurations, by this model or those it was fitted from."""
+    """Cached features of configurations, shared with the models that this one was fitted from."""
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> PhaseTimes:
         found = measured(sorted(trials, key=lambda t: (t.study_id, t.number)))
@@ -105,8 +105,7 @@ class PhaseTimes:
         return TimeForecast(np.log(whole), spread, seconds)
 
     def _roofline_of(self, phase: str, rows: PhaseRows) -> tuple[Parts, NDArray[np.bool_]]:
-        """Returns the parts of ``rows``, and where the phase occurs; kept as long as the study's lengths are the
-        same."""
+        """Returns the parts of ``rows``, and where the phase occurs; cached while the study's lengths are the same."""
         if rows.kept is None or rows.kept[0] != self.known:
             parts = parts_of(phase, rows, self.known)
             rows.kept = self.known, parts, seconds_of(parts, {}, rows.size) > 0
@@ -114,7 +113,7 @@ class PhaseTimes:
 
     @property
     def known(self) -> World:
-        """The world it is fitted for. Raises ``ValueError`` before ``fitted``."""
+        """Inputs of the roofline that it is fitted for. Raises ``ValueError`` before ``fitted``."""
         if self.world is None:
             raise ValueError("a model that was fitted to nothing; fitted(task, ()) gives the prior")
         return self.world

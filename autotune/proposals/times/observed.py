@@ -1,6 +1,6 @@
-"""Reads finished trials: seconds of a cycle by phase, their noise, and the lengths that the cycles worked on. Pure.
+"""Reads finished trials: seconds of a cycle by phase, their noise, and the lengths of the cycles. Pure.
 
-Trials that were stopped early count, failed ones do not.
+Trials that were stopped early count; failed ones do not.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Measured:
         return found
 
     def placed(self, occurs: Mapping[str, NDArray[np.bool_]]) -> Measured:
-        """Counts the seconds of a phase as idle where it does not occur by the roofline, so that no time is lost."""
+        """Counts a phase's seconds as idle where the roofline has no such phase, so that the total stays the same."""
         idle = Phase.IDLE.value
         found = {phase: np.where(occurs[phase], column, 0.0) for phase, column in self.seconds.items()}
         found[idle] = self.seconds[idle] + sum(self.seconds[p] - found[p] for p in PHASES if p != idle)

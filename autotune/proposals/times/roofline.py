@@ -1,21 +1,21 @@
-"""Seconds of each phase of a cycle by part, from the model's size, the batch and a device's figures; pure.
+"""Computes the seconds of each phase of a cycle by part, from the model's size, the batch and a device's figures; pure.
 
-The roofline of Williams, Waterman and Patterson (CACM 52(4), 2009): the longer of moving bytes and multiplying counts.
-2 N FLOP for a token forward and 4 N backward, attention 6 layers x width x context beside them (Kaplan et al.,
+Follows the roofline of Williams, Waterman and Patterson (CACM 52(4), 2009): the longer of memory traffic and arithmetic
+counts. A token takes 2 N FLOP forward and 4 N backward, plus 6 layers x width x context for attention (Kaplan et al.,
 arXiv:2001.08361). With N weights, F FLOP/s and B bytes/s:
 
-    generate  decoding: the longer of (weights + live rows' cache) / B and 2 N live / F, step by step; prefill 2 N / F
-    logprob   passes x (2 N + attention / 3) tokens / F, weights read, logits
-    update    6 N tokens / F, or 8 N with checkpointing; optimizer's bytes / B; gradients between ranks
-    sync      bytes of the weights / B, or over the link to a server; a sleeping engine wakes up
+generate decoding: the longer of (weights + live rows' cache) / B and 2 N live / F, step by step; prefill 2 N / F
+logprob passes x (2 N + attention / 3) tokens / F, weights read, logits update 6 N tokens / F, or 8 N with
+checkpointing; optimizer's bytes / B; gradients between ranks sync bytes of the weights / B, or over the link to a
+server; a sleeping engine wakes up
 
-What it is for is the *order* of configurations. Every part is known to a factor only (``PARTS``), which is learnt from
-trials (``learning``): one constant for a launch, an efficiency or an overlap holds on one machine and not on the next.
+Its purpose is the *order* of configurations. Every part is only known up to a factor (``PARTS``), which is learnt from
+trials (``learning``): a constant for a launch, an efficiency or an overlap holds only for one machine.
 
-Between ranks a ring moves (r - 1)/r of what is gathered or scattered, twice that of what is reduced for everybody. DDP
-and ZeRO-1 reduce once an update, ZeRO-2 and 3 in every micro-batch (``allreduce_gradients`` of DeepSpeed's engine).
-ZeRO-1 and 2 gather what was trained after the step; ZeRO-3 gathers weights for every pass, but for those it uses again
-within its ``stage3_max_reuse_distance``.
+Between ranks a ring moves (r - 1)/r of the bytes of a gather or scatter, twice that for an all-reduce. DDP and ZeRO-1
+reduce once an update, ZeRO-2 and 3 in every micro-batch (``allreduce_gradients`` of DeepSpeed's engine). ZeRO-1 and 2
+gather the trained weights after the step; ZeRO-3 gathers weights for every pass, except those that it reuses within its
+``stage3_max_reuse_distance``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class World:
 
     @cached_property
     def size(self) -> Dimensions:
-        """Sizes of the model, with guesses where something is not known."""
+        """Sizes of the model, with guesses for unknown ones."""
         return dimensions(self.task.resources.model)
 
     @property
@@ -72,7 +72,7 @@ class World:
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the logarithm of what is not known of machine and model."""
+        """Standard deviation of the logarithm of the unknown factors of machine and model."""
         facts = self.task.resources.model
         unknown = 1.5 if not facts.parameters else 0.3 if not (facts.layers and facts.hidden_size) else 0.0
         return float(np.hypot(np.hypot(self.hardware.spread, unknown), 0.3 if self.lengths.presumed else 0.0))
@@ -87,9 +87,9 @@ OF_MODEL = 11.0
 """A model's kernel takes so many times what one of the probe's chain does: modules, autograd and allocation are around
 it. As one H100 recorded it."""
 KERNELS = {"transformers": 25.0, "eager": 12.0, "compiled": 4.0, "graphs": 1.0}
-"""Launches for each layer of a decode step: eager modules, vLLM's fused ones, what it compiles on a CPU, captured."""
+"""Launches for each layer of a decode step: eager modules, vLLM's fused ones, compiled on a CPU, captured."""
 TRAINING_KERNELS = 40.0
-"""For each layer of a forward pass with its share of the backward pass."""
+"""Launches for each layer of a forward pass with its share of the backward pass."""
 STEP_S = {"transformers": 1e-3, "vllm": 2e-3}
 """Host's part of a decode step: logits processors; scheduler, sampler and detokenizer."""
 LOGITS_BYTES = 16.0
@@ -106,9 +106,9 @@ REWARD_S, REWARD_ROW_S = 1e-3, 1e-4
 HOST_S, HOST_TOKEN_S = 8e-3, 2e-6
 """Host's work outside all phases, of a cycle and of each token."""
 WAITING = 0.03
-"""Of a rank's generation, where ranks wait for each other."""
+"""Share of a rank's generation during which ranks wait for each other."""
 SEEN = 0.5
-"""Share of what ranks exchange that work does not hide: nobody knows beforehand, so the middle."""
+"""Share of the exchange between ranks that computation does not hide: unknown beforehand, so the middle."""
 KEPT = 5e8
 """Weights ZeRO-3 keeps whole between a forward and a backward pass: half of its distance, there and back."""
 
@@ -121,12 +121,12 @@ def parts_of(phase: str, rows: PhaseRows, world: World) -> Parts:
 
 
 def seconds_of(parts: Parts, factors: Mapping[str, float], size: int) -> Column:
-    """Returns the seconds of the parts together, each times its factor (1 where none is given)."""
+    """Returns the combined seconds of the parts, each times its factor (by default 1)."""
     return shares_of(parts, factors, size)[0]
 
 
 def shares_of(parts: Parts, factors: Mapping[str, float], size: int) -> tuple[Column, Parts]:
-    """Returns ``seconds_of``, and of each part the derivative of their logarithm by that of its factor."""
+    """Returns ``seconds_of``, and for each part the derivative of log seconds by its log factor."""
     scaled, none = {name: factors.get(name, 1.0) * column for name, column in parts.items()}, np.zeros(size)
     device = sum((scaled[name] for name in OVERLAPPED if name in scaled), start=none)
     host = scaled.get("launch", none)
@@ -143,20 +143,20 @@ def shares_of(parts: Parts, factors: Mapping[str, float], size: int) -> tuple[Co
 
 
 def _between_ranks(facts: Facts, world: World, amount: Column | float) -> Column:
-    """Returns the seconds to share ``amount`` bytes among all ranks."""
+    """Returns the seconds to exchange ``amount`` bytes among all ranks."""
     hardware = world.hardware
     link = hardware.network if world.task.resources.nodes > 1 else hardware.link
     return np.where(facts["ranks"] > 1, amount * (facts["ranks"] - 1.0) / facts["ranks"] / link, 0.0)
 
 
 def _gathered(facts: Facts, world: World) -> Column:
-    """Returns the seconds until weights that are shared out are whole, once; 0 where every rank has them."""
+    """Returns the seconds of one gather of sharded weights; 0 where every rank has them."""
     once = _between_ranks(facts, world, world.weights * facts["sent_bytes"])
     return np.where(facts["shards"] >= 2, once, 0.0)
 
 
 def _reduced(facts: Facts, world: World, count: Column) -> Column:
-    """Returns the seconds of a cycle's gradients and of what is gathered after a step; ``count``: micro-batches of a
+    """Returns the seconds of a cycle's gradient reductions and of gathers after a step; ``count``: micro-batches of a
     rank."""
     trained, zero = world.weights * facts["trainable"] * facts["sent_bytes"], facts["zero"] >= 1
     times = np.where(facts["zero"] >= 2, count, facts["updates"]) * np.where(zero, 1.0, 2.0)
@@ -179,15 +179,15 @@ def _rate(facts: Facts, world: World) -> Column:
 
 
 def _forward_bytes(facts: Facts) -> Column:
-    """Returns the bytes of a weight in a forward pass: autocast reads it, writes a lower copy and reads that."""
+    """Returns the bytes moved for a weight in a forward pass: autocast reads it, then writes and reads a cast copy."""
     low = np.array([4.0, 4.0, 2.0, 2.0, 1.0])[facts["kind"].astype(np.intp)]
     held = facts["held_bytes"]
     return np.where(low < held, held + 2.0 * low, held)
 
 
 def computed(facts: Facts, world: World) -> Column:
-    """Returns the tokens of one pass over a cycle's rows, all ranks; with padding to the longest of a generation, if
-    there is any."""
+    """Returns the tokens of one pass over a cycle's rows on all ranks, including padding to the longest row of a
+    generation, if any."""
     whole = world.lengths.width + longest(world.lengths.completions, facts["rows"] / facts["generations"])
     return facts["rows"] * np.where(facts["packed"] > 0, world.lengths.prompt + world.lengths.mean, whole)
 
@@ -226,7 +226,7 @@ def _engine_rate(facts: Facts, world: World) -> Column:
 
 
 def _step(facts: Facts, world: World) -> Column:
-    """Returns the seconds of a decode step in which the device waits for the host."""
+    """Returns the seconds of a decode step during which the device waits for the host."""
     kernel = OF_MODEL * world.size.layers * world.hardware.kernel_s
     launched = np.where(facts["compiled"] > 0, KERNELS["compiled"], KERNELS["eager"])
     engine = STEP_S["vllm"] + np.where(facts["graphs"] > 0, KERNELS["graphs"], launched) * kernel

@@ -1,4 +1,4 @@
-"""Presumed seconds until a process has timed its first cycle, by what the configuration has to start. Pure."""
+"""Assumed seconds until a process has timed its first cycle, by the components that it has to start. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WARM_UP = 1.5
 
 
 def first_cycle_s(task: Task, configuration: Configuration, cycle_s: float) -> float:
-    """Returns the presumed seconds until the first timed cycle; a cycle takes ``cycle_s``."""
+    """Returns the assumed seconds until the first timed cycle; a cycle takes ``cycle_s``."""
     own, device = task.resources, "cpu" if task.resources.device == "cpu" else "cuda"
     values = {**defaults(own.framework, own.device), **configuration}
     engine = values.get("rollout_engine") in ENGINES

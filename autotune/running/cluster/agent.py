@@ -2,8 +2,8 @@
 
 The tuner calls ``hear`` repeatedly while a trial runs. Each call acknowledges the stored records, and says whether to
 stop and whether the trial has enough cycles. A record waits until it is acknowledged, as it does if runner and tuner
-share a process. A tuner that is busy with a proposal calls ``alive`` instead. After ``silence_s`` seconds without a
-call the tuner counts as gone, and the agent ends its trial.
+share a process. While the tuner is busy with a proposal, it calls ``alive`` instead. After ``silence_s`` seconds
+without a call the agent considers the tuner dead and ends its trial.
 """
 
 from __future__ import annotations
@@ -162,14 +162,14 @@ class Agent:
             self._wire.beat()
 
     def attended(self) -> None:
-        """Marks the tuner as alive, and on the first call makes this process end when such calls stop."""
+        """Marks the tuner as alive; after the first call this process ends when such calls stop."""
         first = self._heard_at is None
         self.alive()
         if first:
             threading.Thread(target=self._leave_alone, daemon=True, name="tuner").start()
 
     def _leave_alone(self) -> None:
-        """Ends this process once the tuner is gone and nothing runs: Ray keeps an actor on a node that is cut off."""
+        """Ends this process once the tuner is gone and nothing runs: Ray keeps actors on a disconnected node alive."""
         while not self._closed:
             idle = self._thread is None or not self._thread.is_alive()
             if idle and time.monotonic() - (self._heard_at or 0.0) > IDLE * self._silence_s:
@@ -177,14 +177,14 @@ class Agent:
             time.sleep(LOOK_S)
 
     def close(self) -> tuple[int, ...]:
-        """Closes the runner, as ``TrialRunner.close``."""
+        """Closes the runner, as ``TrialRunner.close`` does."""
         self._closed = True
         left = self._runner.close()
         self._guardian.keep(())
         return left
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
-        """Ends leftover processes on this machine, as ``TrialRunner.sweep``."""
+        """Ends leftover processes on this machine, as ``TrialRunner.sweep`` does."""
         return self._runner.sweep(study_id)
 
 
@@ -249,7 +249,7 @@ class _Wire:
 
 
 def _leave_with(parent: int) -> None:
-    """Ends this process, and by its guardian the trial, when the node's Ray daemon is gone: Ray may not."""
+    """Ends this process, and through its guardian the trial, when the node's Ray daemon is gone, since Ray may not."""
     while os.getppid() == parent:
         time.sleep(LOOK_S)
     os._exit(1)

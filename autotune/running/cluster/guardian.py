@@ -1,7 +1,7 @@
 """Ends an agent's trial when the agent is gone: ``python guardian.py`` reads tags from its input until that closes.
 
 A killed agent cannot end its trial itself. Its guardian holds the other end of a pipe, so it notices at once. The
-guardian is no child of the agent, so killing the agent's children spares it.
+guardian is not a child of the agent, so it survives when the agent's children are killed.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Guardian:
         self._pipe = started.stdin
 
     def keep(self, tags: Iterable[str]) -> None:
-        """Sets the tags of the processes to end with the agent; a tag with a dash at the end is a prefix.
+        """Sets the tags of the processes to end with the agent; a tag that ends in a dash is a prefix.
 
         Raises:
-            OSError: the guardian itself is gone.
+            OSError: the guardian itself has ended.
         """
         self._pipe.write(json.dumps(list(tags)).encode() + b"\n")
         self._pipe.flush()

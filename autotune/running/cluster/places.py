@@ -71,9 +71,9 @@ def planned(nodes: Sequence[Node], gpus: int | None, at_once: int | None, togeth
 
 
 def _shared_out(room: Sequence[int], count: int | None, together: int) -> list[list[int]]:
-    """Returns for each place the numbers of its nodes, ascending: ``count`` places, or as many as fit.
+    """Returns the node numbers of each place, ascending: ``count`` places, or as many as fit.
 
-    A place on one node goes to the least loaded node. A place on several takes those with most room left, which gives
+    A place on one node goes to the least loaded node. A place on several takes the nodes with most room, which gives
     the most places.
     """
     left, found = list(room), list[list[int]]()

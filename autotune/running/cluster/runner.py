@@ -1,4 +1,4 @@
-"""Runs trials on other machines by their agents, each trial on one or on several. Implements ``ports.TrialRunner``.
+"""Runs trials on other machines by agents, each trial on one or on several machines. Implements ``ports.TrialRunner``.
 
 If an agent does not answer in time, because it, its machine or the network is gone, the outcome is INFRA, and the
 attempt is repeated in another place. An agent that hears no more from the tuner ends its trial.
@@ -251,7 +251,7 @@ def report_of_all(reports: Sequence[RunReport], diagnose: Diagnose) -> RunReport
     """Joins the reports of all nodes into one. Pure.
 
     Args:
-        reports: in order of arrival; of two equally close to the cause the first counts.
+        reports: in order of arrival; among two equally close to the cause the first counts.
     """
     cause = min(reports, key=lambda report: _distance(report.outcome, diagnose))
     return replace(
@@ -267,7 +267,7 @@ def report_of_all(reports: Sequence[RunReport], diagnose: Diagnose) -> RunReport
 
 
 def _distance(outcome: Outcome, diagnose: Diagnose) -> int:
-    """Ranks an outcome by its distance from the cause, 0 the nearest: some only follow another node's failure."""
+    """Ranks an outcome by its distance from the cause, 0 the nearest: some only result from another node's failure."""
     reason = outcome.reason
     if reason is None:
         return 6

@@ -1,7 +1,7 @@
 """The interface between parent and child process: file names, record shapes, and shared enums.
 
-The parent writes ``config.json``; the child appends ``metrics.jsonl``, keeps ``phase`` current and
-writes ``result.json``. Nothing else passes between them, and nothing is read from stdout.
+The parent writes ``config.json``; the child appends ``metrics.jsonl``, keeps ``phase`` current and writes
+``result.json``. They exchange nothing else, and nothing is read from stdout.
 
 Standard library only and Python 3.10 syntax: the child runs under the user's own interpreter.
 """

@@ -176,7 +176,7 @@ def _check_figures(value: Any, where: str) -> None:
 
 
 def read_spec(path: Path) -> TrialSpec:
-    """Raises ``ContractError`` if the file is not a spec of this version."""
+    """Reads ``config.json``. Raises ``ContractError`` if the file is not a spec of this version."""
     return _read(TrialSpec, path)  # type: ignore[no-any-return]
 
 

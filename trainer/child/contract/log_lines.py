@@ -1,6 +1,6 @@
 """Finds the lines of a log that show why a process ended: the process of each line, and the errors among the lines.
 
-Warnings, notes and lines that a later error cancels are left out. A log mixes the lines of several processes.
+Ignores warnings, notes and lines that a later error cancels. A log mixes the lines of several processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ANYTHING = "…"
 
 
 class Nearness(IntEnum):
-    """Closeness of a log text to the cause of a failure; of two texts the closer one counts."""
+    """Closeness of a log text to the cause of a failure; the closer of two texts counts."""
 
     ECHO = 0
     """Reports the end of another process, whose own text may be elsewhere."""
@@ -29,7 +29,7 @@ class Nearness(IntEnum):
 
 @dataclass(frozen=True)
 class Sign:
-    """Known texts of one failure, and their meaning."""
+    """Known log texts of one kind of failure, and the outcome that they indicate."""
 
     name: str
     texts: Tuple[str, ...]
@@ -92,7 +92,7 @@ def _pattern(text: str) -> Pattern[str]:
 
 
 def read_signs(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
-    """Returns the cause of a failure in ``text``: the last line of those closest to the cause.
+    """Returns the cause of a failure in ``text``: the last of the lines closest to the cause.
 
     Within a line the first matching sign of ``signs`` counts, so specific signs come first.
     """
@@ -179,7 +179,7 @@ def _by_source(text: str) -> Dict[str, List[_Line]]:
 
 
 def _block(lines: Sequence[_Line], end: int) -> int:
-    """Returns the index of the first line of the error at ``end``, its traceback and its causes included."""
+    """Returns the index of the first line of the error at ``end``, including its traceback and its causes."""
     begin, joined = end, False
     while begin > 0:
         line = lines[begin - 1]
@@ -206,7 +206,7 @@ class _Diagnosis:
 
 
 def _diagnose(lines: Sequence[_Line], signs: Sequence[Sign]) -> Optional[_Diagnosis]:
-    """Returns the failure of one process, read backwards up to an unknown error: earlier lines did not end it."""
+    """Returns the failure of one process; reads backwards to the last unknown error: earlier lines did not end it."""
     best: Optional[_Diagnosis] = None
     at = len(lines) - 1
     while at >= 0:
@@ -229,7 +229,7 @@ def _diagnose(lines: Sequence[_Line], signs: Sequence[Sign]) -> Optional[_Diagno
 def read_log(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
     """Returns the failure that ended the processes that wrote ``text``, a log or a traceback; ``None`` if unknown.
 
-    Of several processes, the one with the earliest cause counts: the others failed because of it. An unknown error
+    Among several processes, the one with the earliest cause counts: the others failed because of it. An unknown error
     outweighs deaths and echoes in other processes, and cancels earlier lines of its own process.
     """
     diagnoses = _diagnoses(text, signs)

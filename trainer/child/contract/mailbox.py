@@ -12,9 +12,9 @@ from .codec import dumps, read_json, write_atomic
 
 
 class PhaseMark:
-    """The child's current phase in a small file, rewritten in place; its mtime is the heartbeat.
+    """The child's current phase in a small file, rewritten in place; its modification time is the heartbeat.
 
-    One ``pwrite`` of a fixed 64 bytes: a phase change costs microseconds, and a reader never sees a torn mark.
+    One ``pwrite`` of a fixed 64 bytes: a phase change costs microseconds, and a reader never sees a partial mark.
     """
 
     WIDTH = 64

@@ -12,8 +12,7 @@ from .words import CONTRACT_VERSION, CycleKind, FailureReason, Phase, Pool, Star
 @dataclass(frozen=True)
 class ProcessUse:
     """Resource use of one rank's process in one cycle, by its own counters; ``None`` or empty without a counter. With
-    verl of all processes, from the second step on.
-    """
+    verl it covers all processes, from the second step on."""
 
     main_thread: Mapping[str, float] = field(default_factory=dict)
     """CPU seconds of the thread that drives the training, by ``Phase`` value. A backward pass on a GPU is driven by a
@@ -53,8 +52,8 @@ class ProcessUse:
 class GpuUse:
     """NVML's readings of the trial's GPUs in a phase or cycle, read from outside several times a second.
 
-    Shares, clocks and temperatures are means over samples and GPUs; joules and bytes are sums over GPUs. ``None``
-    for a figure that NVML does not have for the GPU.
+    Shares, clocks and temperatures are means over samples and GPUs; joules and bytes are sums over GPUs. ``None`` for a
+    figure that NVML does not report for the GPU.
     """
 
     samples: int = 0
@@ -106,7 +105,7 @@ class Protocol:
     """Cycles at twice ``lengths``, up to the longest completion."""
 
     def objects(self, outside_cpu: Optional[float]) -> bool:
-        """Tells whether a cycle with this share counts as disturbed; ``None`` is unmeasured and does not."""
+        """Tells whether a cycle with this share of CPU use by others counts as disturbed; False if unmeasured."""
         return outside_cpu is not None and outside_cpu > self.outside_cpu_limit
 
 
@@ -197,7 +196,7 @@ class StartupRecord:
 
 @dataclass(frozen=True)
 class CycleRecord:
-    """One whole round from generation to weight sync, as one rank measured it."""
+    """One complete cycle from generation to weight sync, as measured by one rank."""
 
     index: int
     cycle_kind: CycleKind
@@ -258,7 +257,7 @@ class CycleRecord:
 
     @property
     def useful_share(self) -> Optional[float]:
-        """Useful over computed tokens of the update's forward passes; ``None`` without computed tokens."""
+        """Useful divided by computed tokens of the update's forward passes; ``None`` without computed tokens."""
         if self.computed_tokens <= 0:
             return None
         return (self.completion_tokens + self.prompt_tokens) / self.computed_tokens

@@ -1,7 +1,7 @@
 """Table of the error texts of torch, CUDA, vLLM, DeepSpeed, TRL, Ray and the launchers.
 
-Read in the sources of torch 2.13, vLLM 0.31, DeepSpeed 0.19.8, transformers 5.17, TRL 1.16 and torchao 0.18; those
-of Ray, NCCL, bitsandbytes and vLLM's CUDA allocator, which a CPU does not have, in published logs.
+Sources: torch 2.13, vLLM 0.31, DeepSpeed 0.19.8, transformers 5.17, TRL 1.16 and torchao 0.18; for Ray, NCCL,
+bitsandbytes and vLLM's CUDA allocator, which do not run on a CPU, published logs.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class StartupPart(str, Enum):
     SERVER = "server"
     """Waiting for the rollout server; reported by the parent."""
     SPAWN = "spawn"
-    """From the request of the process to its first import, the start of its fork server included."""
+    """Time from the request of the process to its first import, including the start of its fork server."""
     IMPORT = "import"
     LOAD = "load"
     ENGINE = "engine"
@@ -70,7 +70,7 @@ class FailureReason(str, Enum):
 
     @property
     def blames_configuration(self) -> bool:
-        """Tells whether the configuration is at fault: not of INFRA, REWARD_ERROR and CANCELLED."""
+        """True if the configuration is at fault: false for INFRA, REWARD_ERROR and CANCELLED."""
         return self not in (FailureReason.CANCELLED, FailureReason.INFRA, FailureReason.REWARD_ERROR)
 
 

@@ -1,4 +1,4 @@
-"""Reads the file of ``accelerate launch``: keys that decide a trial, and keys that a study decides itself. Pure.
+"""Reads the file of ``accelerate launch``: keys that affect a trial, and keys that a study sets itself. Pure.
 
 Keys of accelerate 1.4 to 1.10 (``commands/config/config_args.py``, ``BaseConfig`` and ``ClusterConfig``).
 """
@@ -55,7 +55,7 @@ _ZERO_SETS = frozenset(SHORT_ZERO.values())
 _SHORT = {".".join(PLACES[knob]): key for knob, key in SHORT_ZERO.items()}
 """Place in DeepSpeed's configuration -> the short key."""
 SAID_TWICE = ("gradient_accumulation_steps", "gradient_clipping")
-"""Keys of ``deepspeed_config`` that the trainer sets by keys of its own."""
+"""Keys of ``deepspeed_config`` that the trainer sets by its own keys."""
 _NOT_BESIDE = _ZERO_SETS | {"zero3_save_16bit_model", *SAID_TWICE}
 _PRECISIONS = ("no", "bf16", "fp16")
 
@@ -81,7 +81,7 @@ class AccelerateFile:
         return self.lines.get(key) or self.lines.get(key.partition(".")[0], 0)
 
     def problem(self, place: str, text: str) -> ConfigError:
-        """Builds the error on DeepSpeed's value at ``place`` (dotted), named by the key of this file that sets it."""
+        """Builds the error for DeepSpeed's value at ``place`` (dotted), named by the key of this file that sets it."""
         inner, file = f"{DEEPSPEED}.{_SHORT.get(place, place)}", f"{DEEPSPEED}.{FILE_KEY}"
         key = inner if inner in self.lines else f"{file}: {place}" if file in self.lines else DEEPSPEED
         return problem(self.name, self.line(key.partition(":")[0]), f"{key}: {text}")
@@ -101,7 +101,7 @@ def read_file(text: str, name: str, files: Mapping[str, str]) -> AccelerateFile:
         files: text of the DeepSpeed file it names, by ``FILE_KEY``.
 
     Raises:
-        ConfigError: with every key that no trial has, or that accelerate does not know, by its line.
+        ConfigError: lists every key that trials do not support, or accelerate does not know, with its line.
     """
     entries, faults = _entries(text, name), Faults()
     for key, entry in entries.items():

@@ -46,7 +46,7 @@ class Faults:
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """Collects a ``ConfigError`` raised inside the ``with`` block, and continues after the block."""
+        """Collects a ``ConfigError`` raised in the ``with`` block, and continues after the block."""
         try:
             yield
         except ConfigError as error:
@@ -72,7 +72,7 @@ class Faults:
 
 
 def problem(name: str, line: int, text: str) -> ConfigError:
-    """Builds a ``ConfigError`` whose sentence begins with the place; ``line`` 0 is left out."""
+    """Builds a ``ConfigError`` whose sentence begins with the place; omits a ``line`` of 0."""
     where = f"{name}, line {line}" if line else name
     return ConfigError(f"{where}: {text}.")
 
@@ -85,7 +85,7 @@ def read_mapping(text: str, name: str, kind: str, expected: str) -> dict[str, En
         expected: contents of the mapping, in words.
 
     Raises:
-        ConfigError: the file is no mapping of plain values.
+        ConfigError: the file is not a mapping of plain values.
     """
     try:
         document = read(text.encode("utf-8", "surrogatepass"), name, kind=kind, exact=True)
@@ -204,7 +204,7 @@ class Imported:
 
 
 class Reading:
-    """A user's configuration while it is read: its name, the line of each key, its values and its faults."""
+    """State of reading a user's configuration: its name, the line of each key, its values and its faults."""
 
     def __init__(self, name: str) -> None:
         self.name, self.faults = name, Faults()
@@ -212,13 +212,13 @@ class Reading:
         self.values: Mapping[str, Any] = {}
 
     def line(self, key: str) -> int:
-        """Returns the line of ``key``, or of the mapping that holds it; 0 if neither is there."""
+        """Returns the line of ``key``, or of the mapping that contains it; 0 if neither exists."""
         while key not in self.lines and "." in key:
             key = key.rpartition(".")[0]
         return self.lines.get(key, 0)
 
     def problem(self, key: str, text: str) -> ConfigError:
-        """Builds the error on ``key``, which begins with its file and line."""
+        """Builds the error for ``key``, which begins with its file and line."""
         return problem(self.name, self.line(key), f"{key}: {text}")
 
     def report(self, error: KnobKeyError) -> None:
@@ -226,7 +226,7 @@ class Reading:
         self.faults.add(self.problem(error.key, error.text))
 
     def length(self, key: str, *, nullable: bool = True) -> int | None:
-        """Returns the tokens of ``key``; ``None`` if it is not set. Raises ``ConfigError`` for no positive number."""
+        """Returns the tokens of ``key``; ``None`` if it is not set. Raises ``ConfigError`` if not a positive number."""
         value = self.values.get(key)
         if key not in self.values or (nullable and value is None):
             return None
@@ -277,7 +277,7 @@ def asked_for(key: str, inputs: Mapping[str, str], knobs: Mapping[str, str]) -> 
 
 
 def unknown(name: str, line: int, key: str, text: str, field: str = "") -> ConfigError:
-    """Builds the error on ``key`` whose value ``text`` only a shell knows; ``field`` is from ``asked_for``."""
+    """Builds the error for ``key`` whose value ``text`` only a shell can evaluate; ``field`` is from ``asked_for``."""
     option = INPUTS.get(field) or (f"--set {field.removeprefix(KNOB)}=..." if field else "")
     give = f"give {option}, or " if option else ""
     return problem(name, line, f"{key}: {text} is known to a shell only; {give}write its value out")

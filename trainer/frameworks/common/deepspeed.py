@@ -1,7 +1,7 @@
 """DeepSpeed's configuration for every framework: built from our knobs, and read from a user's own. Pure.
 
-We write every value, so that the defaults of another DeepSpeed change nothing; ``"auto"`` stands only where
-transformers fills in the trainer's own keys. It refuses a value that differs from the trainer's
+We write every value, so that the defaults of another DeepSpeed change nothing; only values that transformers fills in
+from the trainer's own keys are ``"auto"``. It refuses a value that differs from the trainer's
 (``integrations/deepspeed.py:129-189`` of 5.17, as of 4.52: ``trainer_config_process``, ``trainer_config_finalize``).
 """
 
@@ -72,7 +72,7 @@ _BUCKETS = ("zero_reduce_bucket", "zero_allgather_bucket", "zero_prefetch_bucket
 
 
 def at(settings: Any, place: tuple[str, ...]) -> Any:
-    """Returns the value at a place; ``None`` if it is absent."""
+    """Returns the value at a path of keys; ``None`` if it is absent."""
     for name in place:
         settings = settings.get(name) if isinstance(settings, Mapping) else None
     return settings
@@ -136,7 +136,7 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def leaves(settings: Mapping[str, Any], here: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yields (place, value) of every value in ``settings`` that is no mapping."""
+    """Yields (path, value) of every value in ``settings`` that is not a mapping."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from leaves(value, (*here, name))
@@ -181,7 +181,7 @@ def rest_of(keys: Mapping[str, Any], knobs: Collection[str], places: Collection[
 def said_otherwise(
     settings: Any, keys: Mapping[str, Any], unset: Mapping[str, Any], processes: int
 ) -> Iterator[tuple[str, str]]:
-    """Yields (dotted place, problem) of every value that contradicts the trainer's keys.
+    """Yields (dotted path, problem) of every value that contradicts the trainer's keys.
 
     Args:
         unset: defaults of these keys; a key without a value and a default is not compared.
@@ -226,7 +226,7 @@ def deepspeed_config(configuration: Mapping[str, KnobValue], device: str) -> dic
     """Builds the ``deepspeed`` argument of ``GRPOConfig``; empty without ZeRO (``zero_stage`` 0 is plain DDP).
 
     Args:
-        configuration: knobs; knobs without an effect at this stage are left out.
+        configuration: knobs; knobs without an effect at this stage are omitted.
     """
     stage = int(configuration.get("zero_stage", 0))
     if stage == 0:

@@ -114,7 +114,7 @@ class Export:
 
     @property
     def server(self) -> bool:
-        """Whether a rollout server has to be started first."""
+        """True if a rollout server has to be started first."""
         return bool(self.health)
 
 
@@ -138,7 +138,7 @@ def quoted(word: str) -> str:
 
 
 def with_folder(word: str, folder: str) -> str:
-    """Returns a word with ``folder`` where ``{here}`` stands for it."""
+    """Returns a word with ``folder`` in place of ``{here}``."""
     return folder.join(_OURS.split(word)[-2:])
 
 
@@ -198,7 +198,7 @@ def server_script(request: ExportRequest, argv: Sequence[str], environment: Mapp
 
 
 def _gpus_line(request: ExportRequest, *, serving: bool) -> str:
-    """Returns the line that gives one side its GPUs, out of those visible to the caller."""
+    """Returns the line that gives the training or the server its GPUs, out of those visible to the caller."""
     gpus = gpus_of(request)
     training = len(split(gpus, request.configuration)[0])
     places = f"{training + 1}-{len(gpus)}" if serving else f"1-{training}"
@@ -209,7 +209,7 @@ def _gpus_line(request: ExportRequest, *, serving: bool) -> str:
 def whole_text(
     title: str, inputs: Mapping[str, Any], tuned: Mapping[str, Any], run: Mapping[str, Any], others: str = ""
 ) -> str:
-    """Formats a whole YAML file: inputs, knobs, and the keys of ``run`` that are in neither under ``others``."""
+    """Formats a whole YAML file: inputs, knobs, and other keys of ``run`` under the heading ``others``."""
     left = {key: value for key, value in run.items() if key not in inputs and key not in tuned}
     lines = [f"# {comment(title)}"]
     heads = {"model, data and reward": inputs, "what was tuned": tuned, others or "everything else": left}

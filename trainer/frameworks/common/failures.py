@@ -1,4 +1,4 @@
-"""Recognises failures by their text, and suggests the next step, else by phase and memory pool."""
+"""Recognises failures by their text, and suggests the next step, by the text or else by phase and memory pool."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Keys of an installed framework, as the child describes them, and values read by the keys' types.
+"""Keys of an installed framework, as the child describes them, and conversion of values by the keys' types.
 
-ms-swift turns the keys and values of a file into words of a command line first (swift/cli/main.py); this module does
+ms-swift first converts the keys and values of a file to words of a command line (swift/cli/main.py); this module does
 the same.
 """
 

@@ -1,4 +1,4 @@
-"""How many processes a script's launcher (torchrun, accelerate, deepspeed) starts the training file in. Pure."""
+"""Finds the number of training processes that a script's launcher (torchrun, accelerate, deepspeed) starts. Pure."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def uncounted(launch: Launch, name: str) -> Iterator[str]:
 
 
 def uncounted_by(key: str, line: int, text: str, name: str) -> str:
-    """Builds the note on ``key``, whose number of training processes only a shell knows."""
+    """Builds the note on ``key``, whose number of training processes only a shell can evaluate."""
     said = f"{key}: {show(text)} is no number that can be read here; rows per update are counted for the GPUs held"
     return str(problem(name, line, f"{said}, --effective-batch N says otherwise"))
 

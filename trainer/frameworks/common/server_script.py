@@ -88,7 +88,7 @@ class ServerScript:
 
 
 def paired(training: str, text: str, name: str, *, itself: str = "") -> ServerScript:
-    """Returns the script ``text``; without one, the run's own script ``itself`` if it also starts the server."""
+    """Returns the server script ``text``; if empty, the run's own script ``itself``, if that starts the server too."""
     return ServerScript(itself, training, "the training") if itself and not text else ServerScript(text, name, training)
 
 
@@ -106,7 +106,7 @@ def read_server(text: str, name: str, program: Program) -> Served:
     """Reads the knobs of the one command in ``text`` that starts ``program``; without a text returns ``NO_SERVER``.
 
     Raises:
-        ConfigError: naming file, line, option, and what was expected or what to do.
+        ConfigError: with file, line, option, and the expected value or a remedy.
     """
     if not text:
         return NO_SERVER
@@ -132,7 +132,7 @@ def read_server(text: str, name: str, program: Program) -> Served:
 def _started(
     text: str, name: str, program: Program, faults: Faults
 ) -> tuple[Command, Start, dict[str, tuple[Word, list[Word]]]]:
-    """Returns the command, the words that start it, and its options, each with its own word and the words after it."""
+    """Returns the command, the words that start the server, and its options, each with its word and later words."""
     found = _commands(text, name, program.starts)
     if len(found) != 1:
         said = f"expected one command `{' '.join(program.starts[0])} ...`, found {len(found) or 'none'}"
@@ -148,7 +148,7 @@ def _started(
 def serves(text: str, name: str, starts: Sequence[Start] = TRLS) -> bool:
     """Tells whether a command of the script starts a server by one of ``starts``.
 
-    Raises ConfigError for a text that is no shell script.
+    Raises ConfigError for a text that is not a shell script.
     """
     return bool(_commands(text, name, starts))
 
@@ -189,9 +189,9 @@ def _knobs(key: str, own: Word, words: Sequence[Word], name: str, program: Progr
 
 
 def training_processes(text: str, name: str) -> int:
-    """Returns the training processes that a server's script also starts; 0 if none or unknown.
+    """Returns notes on training options in the server's script, which override the keys of the file ``training``.
 
-    Raises ConfigError for a text that is no shell script.
+    Raises ConfigError for a text that is not a shell script.
     """
     counted = (launch_of(command.words[:at]).processes for command, at in training_commands(text, name))
     return next((number for number in counted if number), 0)
@@ -200,7 +200,7 @@ def training_processes(text: str, name: str) -> int:
 def unread_options(text: str, name: str, training: str) -> list[str]:
     """Returns notes on options of a training in the server's script, which override the keys of file ``training``.
 
-    Raises ConfigError for a text that is no shell script.
+    Raises ConfigError for a text that is not a shell script.
     """
     found = []
     for command, at in training_commands(text, name):
@@ -223,7 +223,7 @@ def with_gpus(knobs: Mapping[str, KnobValue], command: Command, name: str) -> di
 
 
 def _count_gpus(devices: str) -> int:
-    """Returns the number of GPUs in ``CUDA_VISIBLE_DEVICES``; CUDA stops at the first unknown name and repeats none."""
+    """Returns the number of GPUs in ``CUDA_VISIBLE_DEVICES``; like CUDA, stops at an unknown name, skips repeats."""
     named = list(takewhile(lambda device: device and not device.startswith("-"), map(str.strip, devices.split(","))))
     return len(set(named))
 

@@ -1,10 +1,10 @@
 """Reads a user's shell script as the commands it runs: words with their lines and places. Pure; runs no program.
 
 Assignments, lists, ``export``, conditions, cases, loops over known words, functions, sums, ``${...}`` and the folder of
-the script are evaluated. Values that depend on anything else are marked (``Word.unknown``), so that only their reader
-has to refuse them; so are variables that an undecided condition may have changed. The script has no arguments, and a
-variable that it does not set is unset. Scripts for another shell are read as well, in a word (``bash -c "..."``) or a
-here-document.
+the script are evaluated. Values that depend on anything else are marked (``Word.unknown``), so that only code that
+needs them refuses them; variables that an undecided condition may change are marked too. The script has no arguments,
+and a variable that it does not set is unset. Scripts for another shell are read as well, in a word (``bash -c "..."``)
+or a here-document.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def commands(text: str, script: str = "./script", environment: Mapping[str, str]
         environment: variables of the process that runs the script.
 
     Raises:
-        ShellError: a text that is no shell script, or one that repeats or nests itself too often.
+        ShellError: a text that is not a shell script, or one that repeats or nests itself too often.
     """
     variables = {"0": script, "BASH_SOURCE": script, **(environment or {})}
     runner = _Runner(_State({name: [Word(value, 0)] for name, value in variables.items()}), [0])
@@ -130,9 +130,9 @@ def assigned(word: Word) -> tuple[str, Word]:
 
 
 class _Runner:
-    """Follows a script; a status is true, false, or ``None`` if only a shell knows it.
+    """Executes a script symbolically. A status is true, false, or ``None`` if only a shell knows it.
 
-    A method that is named as a kind of node runs such a node.
+    A method named after a kind of node runs such a node.
     """
 
     def __init__(self, state: _State, work: list[int]) -> None:
@@ -168,7 +168,7 @@ class _Runner:
         return [Word(f"${name}", self.line, unknown=why)]
 
     def _maybe(self, choices: Sequence[Sequence[Node]], why: str) -> None:
-        """Runs each of ``choices``, as only a shell knows the choice; variables set differently become unknown."""
+        """Runs each of ``choices``, because only a shell knows the choice; variables set differently become unknown."""
         before, ends = self._state, []
         for body in choices:
             self._state = before.copy()
@@ -186,7 +186,7 @@ class _Runner:
                 self._state.folder = None
 
     def _choose(self, arms: Iterable[tuple[bool | None, Sequence[Node], str]]) -> bool | None:
-        """Runs the first of ``arms`` whose status is true; all that may be it, if only a shell knows.
+        """Runs the first of ``arms`` whose status is true; if only a shell knows, all arms that may be chosen.
 
         Args:
             arms: each a status, statements, and the condition as written.
@@ -451,7 +451,7 @@ class _Runner:
         return Word(text, self.line, unknown=unknown)
 
     def _words(self, nodes: Iterable[Node]) -> list[Word]:
-        """Returns the words of nodes: of each none, one or several."""
+        """Returns the words of nodes; each node gives none, one or several."""
         found: list[Word] = []
         for group in words_in(nodes):
             self.line = line_of(group[0])
@@ -467,12 +467,12 @@ class _Runner:
         return found
 
     def _inside(self, text: str, nodes: Sequence[Node], mode: str, skip: int = 0, cut: int = 0) -> list[list[Word]]:
-        """Expands a text that ends with the last of ``nodes``; each part of it gives no, one or several words.
+        """Expands a text that ends with the last of ``nodes``; each part of it gives none, one or several words.
 
         Args:
             mode: ``word``, in which spaces in a variable divide words; ``value``; or ``quoted``, between double quotes.
-            skip: bytes at the beginning that are left out.
-            cut: bytes at the end that are left out.
+            skip: number of bytes to omit at the beginning.
+            cut: number of bytes to omit at the end.
         """
         source, pieces, at = text.encode(), list[list[Word]](), skip
         first, last = nodes[-1].end_byte - len(source) if nodes else 0, len(source) - cut
@@ -486,7 +486,7 @@ class _Runner:
         return [*pieces, *self._plain(source[at:last].decode(), mode)]
 
     def _plain(self, text: str, mode: str) -> Iterator[list[Word]]:
-        """Expands the variables and escaped signs of a text without brackets and quotes."""
+        """Expands the variables and escaped characters of a text without brackets and quotes."""
         for found in _PLAIN.finditer(text):
             if found[2]:
                 yield self._parameter(found[2], found[0], mode)
@@ -572,7 +572,7 @@ class _Runner:
         return given[int(name[:9]) - 1 :][:1] or None if is_place else self._state.variables.get(name)
 
     def _instead(self, name: str, pieces: Sequence[list[Word]], rest: str, mode: str) -> list[Word]:
-        """Returns the words after the sign of ``${NAME:-rest}``, one word or a whole list; sets variable ``name``."""
+        """Returns the words after the operator of ``${NAME:-rest}``, one word or a list; may set variable ``name``."""
         one = self._as_one(pieces)
         if name:
             self._state.variables[name] = [one]

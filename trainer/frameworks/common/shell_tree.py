@@ -50,7 +50,7 @@ class ShellError(ValueError):
 def parsed(text: str, line: int = 1) -> list[Node]:
     """Parses a script whose first line is number ``line`` into its statements.
 
-    Raises ShellError for a text that is no script.
+    Raises ShellError for a text that is not a script.
     """
     if (wrong := _NO_TEXT.search(text)) is not None:
         row = line + text.count("\n", 0, wrong.start())
@@ -75,7 +75,7 @@ def parsed(text: str, line: int = 1) -> list[Node]:
 
 
 def _repaired(source: bytearray, root: Node) -> bool:
-    """Splits assignments that the grammar takes for those of the command on the next line; tells whether it did."""
+    """Splits assignments from the next line's command, to which the grammar joins them; returns whether it did."""
     before = bytes(source)
     for command in _below(root):
         if command.type == "command" and command.children[0].type == "variable_assignment":
@@ -89,7 +89,7 @@ def _repaired(source: bytearray, root: Node) -> bool:
 
 
 def _fault(node: Node) -> ShellError:
-    """Returns the error of a text that is no statement: an opening without an end, or a stray sign."""
+    """Returns the error of a text that is not a statement: an opening without an end, or an unexpected character."""
     opened: list[Node] = []
     for leaf in _below(node):
         if opened and leaf.type == _CLOSES[opened[-1].type] and not leaf.is_missing:
@@ -105,7 +105,7 @@ def _fault(node: Node) -> ShellError:
 
 
 def _below(node: Node) -> Iterator[Node]:
-    """Yields the node and those in it, in order; but nothing in a sum or a test, where the grammar has faults."""
+    """Yields the node and its descendants, in order, except those in sums and tests, where the grammar has faults."""
     ahead = [node]
     while ahead:
         node = ahead.pop()
@@ -115,7 +115,7 @@ def _below(node: Node) -> Iterator[Node]:
 
 
 def is_sum(node: Node) -> bool:
-    """Tells whether a node is a sum in brackets, which the grammar takes for a command in ``${NAME:-$((...))}``."""
+    """Tells whether a node is arithmetic that the grammar parses as a command, in ``${NAME:-$((...))}``."""
     sign = {"arithmetic_expansion": b"", "command_substitution": b"$(("}.get(node.type)
     return sign is not None and (node.text or b"").lstrip().startswith(sign)
 
@@ -129,7 +129,7 @@ def text_of(*nodes: Node) -> str:
 
 
 def line_of(node: Node) -> int:
-    """Returns the line of a node; one between quotes may begin with the space before it."""
+    """Returns the line of a node; a quoted node may begin with the space before it."""
     text = text_of(node)
     return node.start_point.row + 1 + text[: len(text) - len(text.lstrip())].count("\n")
 
@@ -140,10 +140,10 @@ def on_one_line(nodes: Iterable[Node]) -> str:
 
 
 def words_in(nodes: Iterable[Node], *, in_test: bool = False) -> list[list[Node]]:
-    """Joins nodes without space between into words.
+    """Joins nodes without space between them into words.
 
     Args:
-        in_test: whether the nodes are a test, in which expressions are divided and signs are words of their own.
+        in_test: whether the nodes are a test, in which expressions are split and operators are separate words.
     """
     found: list[list[Node]] = []
     for node in nodes:
@@ -172,7 +172,7 @@ def inner_of(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def links_of(node: Node) -> list[tuple[str, Node]]:
-    """Returns the statements that ``&&`` and ``||`` join, each with the sign before it."""
+    """Returns the statements that ``&&`` and ``||`` join, each with the operator before it."""
     links: list[tuple[str, Node]] = []
     while node.type == "list":
         left, sign, right = (child for child in node.children if child.type != "comment")

@@ -1,4 +1,4 @@
-"""Evaluates shell expressions that need no program: sums, the endings of a value, tests, and a few outputs. Pure."""
+"""Evaluates shell expressions that need no program: arithmetic, substrings, tests, and a few outputs. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PRINTS = ("echo", "dirname", "realpath", "readlink", "pwd")
 
 
 def total(text: str, value: Callable[[str], str | None]) -> int | None:
-    """Returns the value of ``$((text))``; ``None`` for an unknown name or an unsupported sum.
+    """Returns the value of ``$((text))``; ``None`` for an unknown name or unsupported arithmetic.
 
     Args:
         text: with every ``$`` already replaced.
@@ -92,7 +92,7 @@ def changed(text: str, sign: str, pattern: str) -> str:
 
 
 def holds(words: Sequence[str | None], *, patterns: bool) -> bool | None:
-    """Tells whether ``[ words ]`` holds; ``None`` if only a shell knows.
+    """Tells whether ``[ words ]`` is true; ``None`` if only a shell knows.
 
     Args:
         words: words between the brackets; ``None`` for an unknown value.
@@ -123,7 +123,7 @@ def holds(words: Sequence[str | None], *, patterns: bool) -> bool | None:
 
 
 def fields(text: str, unknown: str) -> list[tuple[str, str]]:
-    """Splits unquoted text into words, each with its unknown part; of several words only expansions have one."""
+    """Splits unquoted text into words, each with its unknown part; among several words only expansions have one."""
     if not unknown:
         return [(word, "") for word in text.split()]
     found = _FIELD.findall(text)

@@ -1,4 +1,4 @@
-"""Keys of transformers' trainers with one name in several frameworks: written from knobs, and read as knobs. Pure.
+"""Converts keys that transformers' trainers have in several frameworks from knobs, and to knobs. Pure.
 
 Defaults differ; each framework's own ``keys`` holds them.
 """
@@ -45,7 +45,7 @@ MEASURING = frozenset(
 
 
 def uncompiled(keys: Mapping[str, Any], configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """Returns the user's ``keys``; without ``torch_compile_backend``, which turns compilation on, if it is off."""
+    """Returns the user's ``keys``; if compilation is off, without ``torch_compile_backend``, which would enable it."""
     off = configuration.get("torch_compile") is False
     return {key: value for key, value in keys.items() if not (off and key == "torch_compile_backend")}
 
@@ -143,7 +143,7 @@ def micro_batches(rows: Any, micro: int, processes: int) -> int:
 def weights_held(key: str, value: Any, names: Mapping[str, str]) -> str:
     """Returns ``master_weights`` from the key that names torch's type; ``names`` is the knob's value -> torch's name.
 
-    Raises KnobKeyError for a type that no trial holds weights in.
+    Raises KnobKeyError for a type in which no trial can store weights.
     """
     for precision, name in names.items():
         if value == name:
@@ -152,5 +152,5 @@ def weights_held(key: str, value: Any, names: Mapping[str, str]) -> str:
 
 
 def compiles(keys: Mapping[str, Any]) -> bool:
-    """Tells whether a mode or a backend alone turns compilation on, as in ``TrainingArguments``."""
+    """Tells whether a mode or a backend alone enables compilation, as in ``TrainingArguments``."""
     return any(keys.get(key) is not None for key in ("torch_compile_mode", "torch_compile_backend"))

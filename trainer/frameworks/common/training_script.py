@@ -1,4 +1,4 @@
-"""A shell script that starts a Python script with options: whether a text is one, and which command trains. Pure."""
+"""Finds a shell script that starts a Python script with options, and its command that trains. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_script(text: str, name: str = "") -> bool:
 
 
 def commands_of(text: str, name: str) -> tuple[Command, ...]:
-    """Returns every command of the script ``name``. Raises ConfigError for a text that is no shell script."""
+    """Returns every command of the script ``name``. Raises ConfigError for a text that is not a shell script."""
     try:
         return commands(text, os.path.abspath(name))
     except ShellError as error:
@@ -43,7 +43,7 @@ def commands_of(text: str, name: str) -> tuple[Command, ...]:
 def training_commands(text: str, name: str) -> list[tuple[Command, int]]:
     """Returns every command that may start a training script, with the script's index among the words.
 
-    Raises ConfigError for a text that is no shell script.
+    Raises ConfigError for a text that is not a shell script.
     """
     return [(command, at) for command in commands_of(text, name) if (at := _entry(command)) is not None]
 
@@ -54,7 +54,7 @@ _STARTED: Mapping[str, str] = {
     "swift": r"\b(?:swift|megatron)\s+rlhf\b|\bswift[./]cli\b",
     "verl": r"\bmain_ppo\b",
 }
-"""Framework -> pattern of what starts its training."""
+"""Framework -> pattern of the command that starts its training."""
 
 
 def refer(text: str, name: str, own: str = "", line: int = 1) -> None:
@@ -66,11 +66,11 @@ def refer(text: str, name: str, own: str = "", line: int = 1) -> None:
 
 
 def own_program(program: Word, name: str, trials: str, own: str = "") -> ConfigError:
-    """Returns the refusal of a user's own program: a trial cannot do its work in code.
+    """Returns the refusal of a user's own program: a trial cannot run its code.
 
     Args:
-        trials: what a trial runs.
-        own: framework that is not referred to.
+        trials: name of the program that a trial runs.
+        own: framework that the refusal does not suggest.
     """
     refer(program.text, name, own, program.line)
     said = f"{show(program.text)} is a program of your own, and a trial runs {trials}; write what it gives its trainer"

@@ -1,4 +1,4 @@
-"""Values of a framework's keys as knobs', and knobs as environment variables. Pure."""
+"""Converts values of a framework's keys to those of knobs, and knobs to environment variables. Pure."""
 
 from __future__ import annotations
 

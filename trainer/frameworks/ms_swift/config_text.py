@@ -1,6 +1,6 @@
-"""A configuration as the YAML file ``swift rlhf`` or ``megatron rlhf`` takes. Pure.
+"""Writes a configuration as the YAML file that ``swift rlhf`` or ``megatron rlhf`` takes. Pure.
 
-It is the user's own file with other arguments, or a whole one.
+It is the user's own file with other arguments, or a new one.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def whole_run(request: ExportRequest, plugin: Plugin) -> str:
 
 
 def _allowed(arguments: dict[str, Any], request: ExportRequest, present: Collection[str] = ()) -> dict[str, Any]:
-    """Returns ``arguments`` without those of Megatron-SWIFT's rollout server, which a run alone does not take."""
+    """Returns ``arguments`` without those of Megatron-SWIFT's rollout server, which only the server takes."""
     gone = megatron.SERVERS.difference(present) if megatron.chosen(request.configuration) else ()
     return {key: value for key, value in arguments.items() if key not in gone}
 

@@ -1,7 +1,7 @@
 """Exports a configuration for ``swift rlhf`` or ``megatron rlhf``, with the command that trains. Pure.
 
 Edits the user's own file or script in place. Without one, writes a YAML file with every argument; likewise for a script
-whose arguments stand in a list or in the script of another shell, and for a script that also starts its rollout server,
+whose arguments are in a list or in the script of another shell, and for a script that also starts its rollout server,
 which would run next to the server of the export.
 """
 

@@ -1,4 +1,4 @@
-"""A user's ``swift rlhf`` or ``megatron rlhf``, in a script or a YAML or JSON file, as arguments with lines. Pure."""
+"""Reads a user's ``swift rlhf`` or ``megatron rlhf`` from a script or file, as arguments with lines. Pure."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Given:
     hidden: Mapping[str, Argument] = field(default_factory=dict)
     """Variables of a script whose value only a shell knows."""
     in_place: bool = True
-    """Whether every word stands at the command itself, so that an edit changes nothing else."""
+    """Whether every word is part of the command itself, so that an edit changes nothing else."""
     megatron: bool = False
     """Whether the run is ``megatron rlhf``, which has other arguments."""
     engine: Mapping[str, Argument] = field(default_factory=dict)
@@ -145,7 +145,7 @@ def _of_script(text: str, name: str) -> Given:
 
 
 def _launch(before: Sequence[Word]) -> Launch:
-    """Returns the launch; one of ms-swift's files started by Python alone is one process."""
+    """Returns the launch; Python alone with one of ms-swift's files is one process."""
     found, entry = launch_of(before), before[-1]
     alone = _ENTRY.search(entry.text) or _MEGATRON.search(entry.text)
     return Launch(1, {ALONE: entry}) if found.options is None and alone else found
@@ -180,7 +180,7 @@ def _variable(word: Word) -> Argument:
 
 
 def _training(runs: Sequence[tuple[str, Command, Sequence[Word]]], name: str) -> tuple[str, Command, Sequence[Word]]:
-    """Returns the one ``swift rlhf`` or ``megatron rlhf``; of equal ones (for each machine, once more) the first."""
+    """Returns the one ``swift rlhf`` or ``megatron rlhf``; among equal ones (for each machine, once more) the first."""
     training = [each for each in runs if each[0] in ("rlhf", "megatron")]
     if not training:
         raise problem(name, 0, "expected one command `swift rlhf --rlhf_type grpo ...`, found none")
@@ -246,10 +246,10 @@ def server_knobs(text: str, name: str, fields: Mapping[str, Field]) -> Served:
 
     Args:
         text: a shell script with ``swift rollout``.
-        fields: the arguments of ``swift rlhf``, which takes the server's too.
+        fields: the arguments of ``swift rlhf``, which include the server's.
 
     Raises:
-        ConfigError: naming file, line, argument, and what was expected or what to do.
+        ConfigError: with file, line, argument, and the expected value or a remedy.
     """
     command, given, count = rollout_given(text, name)
     values, notes = {}, []

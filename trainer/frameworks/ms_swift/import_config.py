@@ -1,7 +1,7 @@
-"""A user's own ms-swift run: knobs become the baseline, the rest is workload. Pure; opens and runs nothing.
+"""Reads a user's own ms-swift run: knobs become the baseline, the rest is workload. Pure; opens and runs nothing.
 
-In the parent the order is that of TRL's: ``named_files`` of the text, which the caller reads, ``read_keys`` (and its
-result to the child's ``describe``), ``fields_of`` what the child answers, ``import_config``.
+The parent calls, as for TRL: ``named_files`` of the text, whose files it reads; ``read_keys``, whose result goes to the
+child's ``describe``; ``fields_of`` the child's answer; ``import_config``.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def import_config(
 
 
 class _Run(Reading):
-    """A run of ``swift rlhf`` or ``megatron rlhf`` while it is read."""
+    """State of reading a run of ``swift rlhf`` or ``megatron rlhf``."""
 
     def __init__(self, run: Given, name: str, fields: Mapping[str, Field]) -> None:
         super().__init__(name)
@@ -297,7 +297,7 @@ class _Run(Reading):
         return rewards
 
     def longest(self) -> int | None:
-        """Returns the completion length; the last name that ms-swift reads counts least (rlhf_args.py)."""
+        """Returns the completion length; if several names are set, that of the last in ``_LENGTHS``."""
         return next((length for key in reversed(_LENGTHS) if (length := self.length(key)) is not None), None)
 
     def notes(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How each argument of ``swift rlhf`` and ``megatron rlhf`` is handled. One in none of these tables is workload."""
+"""Tables of how each argument of ``swift rlhf`` and ``megatron rlhf`` is handled. All other arguments are workload."""
 
 from __future__ import annotations
 

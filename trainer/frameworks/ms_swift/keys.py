@@ -124,7 +124,7 @@ def _offloaded(acts: Mapping[str, KnobValue]) -> str | None:
 
 
 def swift_keys(acts: Mapping[str, KnobValue], longest: int | None, device: str) -> dict[str, Any]:
-    """Returns the arguments of ``swift rlhf`` for the knobs with an effect; seams and variables have none."""
+    """Returns the arguments of ``swift rlhf`` for the knobs with an effect, except patches and variables."""
     found: dict[str, Any] = {key: acts[knob] for knob, key in NATIVE.items() if knob in acts}
     if found.get("torch_empty_cache_steps") == 0:
         del found["torch_empty_cache_steps"]  # transformers refuses 0; left out it is never
@@ -152,7 +152,7 @@ def _numerics(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
 
 
 def rollout_keys(acts: Mapping[str, KnobValue], longest: int | None) -> dict[str, Any]:
-    """Returns the arguments of the rollout engine; in server mode they have no effect and document the server."""
+    """Returns the arguments of the rollout engine; in server mode they have no effect and only document the server."""
     found: dict[str, Any] = {}
     if "rollout_engine" in acts:
         found["use_vllm"] = acts["rollout_engine"] == "vllm"
@@ -182,7 +182,7 @@ def engine_arguments(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
 
 
 def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
-    """Returns knob -> value of seams with an effect that differ from ms-swift's own behaviour."""
+    """Returns knob -> value of knobs set by patches that have an effect and differ from ms-swift's own behaviour."""
     acts = acting(configuration)
     rows, micro = acts.get("logprob_rows"), acts.get("micro_batch_size", defaults(FRAMEWORK)["micro_batch_size"])
     return {} if rows is None or int(rows) >= int(micro) else {"logprob_rows": rows}
@@ -311,7 +311,7 @@ def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
 def knobs_of(environment: Mapping[str, str]) -> tuple[dict[str, KnobValue], dict[str, str]]:
     """Returns (the knobs that ``environment`` sets, the other variables).
 
-    Raises KnobKeyError for a bucket size that is no number.
+    Raises KnobKeyError for a bucket size that is not a number.
     """
     found: dict[str, KnobValue] = {}
     rest = dict(environment)

@@ -1,7 +1,7 @@
 """Megatron-SWIFT (``megatron rlhf``): its arguments as knobs and back. Pure.
 
 ms-swift 4.6 reads them in ``swift/megatron/arguments/megatron_args.py``. It counts completions: ``global_batch_size``
-are an update's, and ``steps_per_generation`` counts updates, not micro-batches.
+is the number of an update, and ``steps_per_generation`` counts updates, not micro-batches.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ NULL: Mapping[str, KnobValue] = {
     "recompute_method": "none",
     **dict.fromkeys(("first_stage_layers", "last_stage_layers", "recompute_layers"), 0),
 }
-"""Knob -> value that no argument stands for."""
+"""Knob -> value without an argument."""
 UNSET: Mapping[str, KnobValue] = {"rollout_engine": "vllm", "remove_padding": True, "dataloader_workers": 4}
 """Knob -> Megatron-SWIFT's default, where it differs from ``swift rlhf``."""
 SERVERS = frozenset({NATIVE["rollout_data_parallel_size"], ALL_REDUCE, SERVERS_GUESSES})

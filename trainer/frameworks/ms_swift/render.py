@@ -1,4 +1,4 @@
-"""A configuration in ms-swift's own words. Pure."""
+"""Writes a configuration in ms-swift's terms. Pure."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def settings(
 def own_keys(
     passthrough: Mapping[str, Any], configuration: Mapping[str, KnobValue], *, measuring: bool = False
 ) -> dict[str, Any]:
-    """Returns the user's arguments that are no knobs, with defaults of the objective written out (``OBJECTIVE``).
+    """Returns the user's arguments that are not knobs, with defaults of the objective written out (``OBJECTIVE``).
 
     ``measuring`` includes the arguments that trials ignore (``key_handling.MEASURING``).
     """
@@ -186,7 +186,7 @@ def server_arguments(
 ) -> dict[str, Any]:
     """Returns the arguments of ``swift rollout``, from the arguments of TRL's ``server_command``.
 
-    ``added`` are those that the model needs to be loaded, such as ``model_type``. The user's own ``vllm_engine_kwargs``
+    ``added`` are arguments needed to load the model, such as ``model_type``. The user's own ``vllm_engine_kwargs``
     are merged with the knobs.
     """
     size, count = replicas(configuration)
@@ -214,7 +214,7 @@ def trial_command(python: str, directory: str, arguments: Mapping[str, Any]) -> 
 
 
 def trainer_settings(port: int, group_port: int = GROUP_PORT) -> dict[str, Any]:
-    """Returns the arguments of ``swift rlhf`` that lead to the server.
+    """Returns the arguments of ``swift rlhf`` that connect it to the server.
 
     ``group_port`` is the port at which trainer and server meet to transfer weights.
     """

@@ -1,4 +1,4 @@
-"""A configuration as files that Open-R1's own ``grpo.py`` trains from, and the command that does. Pure."""
+"""Exports a configuration as files for Open-R1's own ``grpo.py``, and the command that trains. Pure."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _without_knob(settings: Mapping[str, Any], knobs: Mapping[str, KnobValue]) -
 
 
 def precision_beside(recipe: Mapping[str, Any], accelerate: Accelerate) -> dict[str, KnobValue]:
-    """Returns ``mixed_precision`` if the recipe turns neither precision on (transformers 4.52)."""
+    """Returns ``mixed_precision`` if the recipe enables neither precision (transformers 4.52)."""
     if accelerate.file.precision not in _HALF or any(recipe.get(key) is True for key in _HALF):
         return {}
     return {"precision": accelerate.file.precision}
@@ -125,7 +125,7 @@ DEFAULT_REWARDS = ["accuracy", "format", "tag_count"]
 def read_keys(text: str, name: str) -> dict[str, Any]:
     """Returns the recipe's keys as plain YAML values, without keys that a trial cannot honour.
 
-    Raises ConfigError for a text that is no mapping of plain values.
+    Raises ConfigError for a text that is not a mapping of plain values.
     """
     recipe = _Recipe(text, name)
     return {key: recipe.plain(key) for key in recipe.entries}
@@ -181,7 +181,7 @@ def import_config(
 
 
 class _Recipe(Config):
-    """A recipe while it is read."""
+    """A recipe during reading."""
 
     FRAMEWORK, KIND = OWN, ("recipe", "Open-R1's keys")
     OTHERS: ClassVar[Mapping[str, str]] = {}

@@ -87,7 +87,7 @@ MEASURING = (
 """Keys without an effect on figures: a trial ignores or replaces them; an exported recipe keeps them."""
 
 OWN = ("openr1", NATIVE, MEASURING)
-"""What the reader of a script with options needs to know of Open-R1."""
+"""Properties of Open-R1 for the reader of a script with options."""
 REFUSED: Mapping[str, str] = {
     "auto_find_batch_size": "it would change the batch in the middle of a trial; remove it",
     "hub_token": "a secret would be stored with the study; log in with `huggingface-cli login` instead",
@@ -134,7 +134,7 @@ def _own(name: str, configuration: Mapping[str, KnobValue]) -> KnobValue | None:
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
-    """Returns the knobs that ``keys`` of a recipe set; keys that are no knobs are ignored.
+    """Returns the knobs that ``keys`` of a recipe set; ignores other keys.
 
     Precision is fp32 if both of its keys are false (transformers 4.52). If neither is set, weights in bf16 compute in
     bf16; otherwise it is unset. Raises KnobKeyError with the key and the expected value.
@@ -173,7 +173,7 @@ TRAINER_KEYS: Mapping[str, Any] = {"vllm_server_host": HOST, "vllm_server_port":
 
 
 def trainer_settings(port: int) -> dict[str, Any]:
-    """Returns the recipe keys that lead a trial to its server; a variable has the port for weights."""
+    """Returns the recipe keys that connect a trial to its server; a variable has the port for weights."""
     return {key: value for key, value in settings_of_trl(port, 0).items() if key != "vllm_group_port"}
 
 

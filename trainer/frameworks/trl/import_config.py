@@ -1,8 +1,8 @@
-"""A user's own TRL config: knobs become the baseline, the rest is workload. Pure; opens and evaluates nothing.
+"""Reads a user's own TRL config: knobs become the baseline, the rest is workload. Pure; opens and evaluates nothing.
 
-In the parent the order is: ``named_files`` of the text, which the caller reads, ``read_keys`` (and its result to the
-child's ``describe``), ``fields_of`` what the child answers, ``import_config``, and only then, if the child said that
-TRL refuses the keys, ``imported.located``.
+The parent calls: ``named_files`` of the text, whose files it reads; ``read_keys``, whose result goes to the child's
+``describe``; ``fields_of`` the child's answer; ``import_config``; and last ``imported.located``, if the child answered
+that TRL refuses the keys.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def read_script(text: str, name: str, faults: Faults, framework: Framework = TRL
 
 
 def _training(text: str, name: str, own: str) -> tuple[Command, int]:
-    """Returns the one training command, and its script's index; of equal ones the first."""
+    """Returns the one training command, and its script's index; among equal ones the first."""
     every = list(
         {
             tuple(word.text for word in pair[0].words): pair for pair in training_script.training_commands(text, name)
@@ -206,7 +206,7 @@ def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dic
         files: key -> text of the file it names (``named_files``), which replaces the path.
 
     Raises:
-        ConfigError: the file is no mapping of plain values.
+        ConfigError: the file is not a mapping of plain values.
     """
     config = Config(text, name, files)
     return {key: config.plain(key) for key in config.entries if key not in (PROCESSES, *SHARDED)}
@@ -232,7 +232,7 @@ def import_config(
         server: a shell script that starts the rollout server; its options win. Empty without one.
 
     Raises:
-        ConfigError: naming file, line, key, and what was expected or what to do.
+        ConfigError: with file, line, key, and the expected value or a remedy.
     """
     config = Config(text, name, files)
     script, faults = config.script, config.faults
@@ -264,7 +264,7 @@ def import_config(
 
 
 class Config(Reading):
-    """A configuration of TRL's trainer while it is read: a file, or a script that starts TRL's."""
+    """Parsing state of a configuration of TRL's trainer: a file, or a script that starts TRL."""
 
     FRAMEWORK: ClassVar[Framework] = TRL
     KIND: ClassVar[tuple[str, str]] = ("config", "TRL's keys")
@@ -461,7 +461,7 @@ def keys_beside(values: Mapping[str, Any], file: AccelerateFile) -> dict[str, An
     """Returns the keys that ``file`` sets and ``values`` of the configuration leave open.
 
     transformers takes DeepSpeed and FSDP from the launcher's variables if its own keys set neither
-    (``training_args.py:1655-1690`` of 5.17); a key of the configuration wins.
+    (``training_args.py:1655-1690`` of 5.17); a key of the configuration takes precedence.
     """
     found: dict[str, Any] = {}
     if file.deepspeed is not None and not values.get("deepspeed"):

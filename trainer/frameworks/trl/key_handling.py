@@ -1,4 +1,4 @@
-"""How each key of TRL's GRPO script is handled (``KeyHandling``). A key in none of these tables is workload."""
+"""Tables of how each key of TRL's GRPO script is handled (``KeyHandling``). All other keys are workload."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def model_keys(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
 
 
 def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
-    """Returns knob -> value of seams with an effect; a rollout server's engine has its own.
+    """Returns knob -> value of knobs set by patches, if they have an effect; a rollout server's engine sets its own.
 
     ``precision`` is included only as ``fp8``.
     """
@@ -186,14 +186,14 @@ def with_own(
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
-    """Returns the knobs that ``keys`` of TRL's script set; keys that are no knobs are ignored.
+    """Returns the knobs that ``keys`` of TRL's script set; ignores other keys.
 
     Args:
         keys: values as TRL's parser would have them; ``deepspeed`` and ``fsdp_config`` as mappings, not as paths.
         processes: training processes, for ``generation_batch_size``.
 
     Raises:
-        KnobKeyError: naming the key and what was expected.
+        KnobKeyError: with the key and the expected value.
     """
     padding = keys.get("pad_to_multiple_of")
     if isinstance(padding, str):
@@ -242,7 +242,7 @@ def trainer_knobs(keys: Mapping[str, Any], dialect: Dialect, processes: int) -> 
 def half_precision(keys: Mapping[str, Any]) -> tuple[bool | None, bool | None]:
     """Returns ``bf16`` and ``fp16``; ``None`` for a switch that is not set.
 
-    Raises KnobKeyError for a value that is no switch, or if both are on.
+    Raises KnobKeyError for a value that is not a switch, or if both are on.
     """
     bf16, fp16 = keys.get("bf16"), keys.get("fp16")
     for key, value in (("bf16", bf16), ("fp16", fp16)):
@@ -317,7 +317,7 @@ def settings(
     longest: int | None = None,
     passthrough: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Returns (``GRPOConfig`` arguments, model arguments, seams) of ``configuration``, without knobs without an effect.
+    """Returns (``GRPOConfig`` arguments, model arguments, patches) of ``configuration``; ignores knobs without effect.
 
     An accumulation that is not set follows from the micro-batch, so that an update keeps its rows: micro-batch x
     accumulation x data-parallel ranks. Any other knob that is not set has the value of the user's own key, else TRL's
@@ -343,7 +343,7 @@ def settings(
 def own_keys(
     passthrough: Mapping[str, Any], configuration: Mapping[str, KnobValue], *, measuring: bool = False
 ) -> dict[str, Any]:
-    """Returns the user's keys that are no knobs.
+    """Returns the user's keys that are not knobs.
 
     ``measuring`` includes the keys that a trial ignores (``key_handling.MEASURING``).
     """

@@ -1,4 +1,4 @@
-"""The vLLM server of a trial whose rollout has its own GPUs: command line, and settings of the trainer. Pure.
+"""Launches the vLLM server of a trial whose rollout has its own GPUs: command line, and settings of the trainer. Pure.
 
 TRL 1.16 uses vLLM's own ``vllm serve``, started as in ``trl.scripts.vllm_serve.build_command``, in vLLM's development
 mode, which has the endpoints for weight transfer. That mode lets every client run any code, so host and weight group
@@ -64,7 +64,7 @@ def server_command(
     """Returns the server's command line.
 
     Args:
-        configuration: knobs; knobs without an effect are left out.
+        configuration: knobs; knobs without an effect are omitted.
         longest: tokens of the longest prompt and completion; the engine prepares for them if the configuration
             does not say for how many.
         name: served name of the model, which identifies the trial's own server at the port.
@@ -115,7 +115,7 @@ def engine_options(acts: Mapping[str, KnobValue]) -> list[str]:
 def starts_server(text: str, name: str, knobs: Mapping[str, KnobValue]) -> bool:
     """Tells whether the training script also starts a rollout server; vLLM's own server may have another purpose.
 
-    Raises ConfigError for a text that is no shell script.
+    Raises ConfigError for a text that is not a shell script.
     """
     return server_script.serves(text, name, PROGRAM.starts if wants_server(knobs) else TRLS)
 
@@ -156,7 +156,7 @@ PROGRAM = Program(
 
 
 def trainer_settings(port: int, group_port: int) -> dict[str, Any]:
-    """Returns the ``GRPOConfig`` arguments that lead to the server.
+    """Returns the ``GRPOConfig`` arguments that connect it to the server.
 
     ``group_port`` is the port at which trainer and server meet to transfer weights.
     """

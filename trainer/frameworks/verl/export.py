@@ -1,6 +1,6 @@
-"""A configuration as a script that runs verl's own entry point with every value explicit. Pure.
+"""Exports a configuration as a script that runs verl's own entry point with every value explicit. Pure.
 
-The whole run is written, with the user's own keys where there are some: Hydra has no file that could be edited.
+The script sets all keys, including the user's own if there are any: Hydra has no file that could be edited.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _word(key: str, value: Any, *, new: bool) -> str:
 
 
 def _script(title: str, command: exported.Command, *remarks: str) -> str:
-    """Writes the script that runs the command from any folder; variables of the caller's environment win."""
+    """Writes the script that runs the command from any folder; the caller's variables take precedence."""
     lines = ["#!/bin/sh", *(f"# {exported.comment(line)}" for line in (title, *remarks))]
     lines += ["# Overrides may follow; they win over those here.", exported.FIND_HERE]
     for name, value in command.environment.items():

@@ -1,4 +1,4 @@
-"""Failures of verl and Ray beyond the texts every framework shares, and suggestions."""
+"""Failures of verl and Ray beyond the texts that all frameworks share, and suggestions."""
 
 from __future__ import annotations
 

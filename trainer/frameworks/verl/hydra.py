@@ -1,7 +1,7 @@
-"""Values of Hydra's overrides as text and back. Pure.
+"""Converts values of Hydra's overrides to text and back. Pure.
 
-The part of Hydra 1.3's override grammar (``hydra/grammar/OverrideParser.g4``) that names one value: no sweeps, no
-functions. An interpolation (``${...}``) stays the text it is.
+Supports the part of Hydra 1.3's override grammar (``hydra/grammar/OverrideParser.g4``) that names one value: no sweeps,
+no functions. An interpolation (``${...}``) stays text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A user's own verl run: knobs become the baseline, the rest is workload. Pure; opens and evaluates nothing."""
+"""Reads a user's own verl run: knobs become the baseline, the rest is workload. Pure; opens and evaluates nothing."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def import_config(
 
     Args:
         text: as for ``reading.read_given``; ``folder``: the folder of the file.
-        fields: not used, for verl's keys are a table (``unknown_keys``); nor are ``files``, which verl does not name.
+        fields: not used; verl's keys are a table (``unknown_keys``). ``files`` is not used either.
         processes: GPUs that train; 0 takes the file's number.
     """
     del fields, files
@@ -111,7 +111,7 @@ def import_config(
 
 
 class _Run(Reading):
-    """A run of verl while it is read."""
+    """A run of verl during reading."""
 
     def __init__(self, script: Given, name: str) -> None:
         super().__init__(name)
@@ -152,7 +152,7 @@ class _Run(Reading):
         return found
 
     def refuse_parts(self) -> None:
-        """Refuses another engine than a trial's at once, because all keys of that engine differ."""
+        """Refuses an engine that trials do not support at once, because all keys of that engine differ."""
         for key, value in self.script.values.items():
             why = part_refusal(key, value)
             if why is not None:
@@ -200,7 +200,7 @@ class _Run(Reading):
             yield str(problem(self.name, self.line(key), f"{key}{text}"))
 
     def _without(self) -> Iterator[str]:
-        """Yields notes on settings that a trial ignores: known to a shell only, or set anew by each trial."""
+        """Yields notes on settings that a trial ignores: only a shell knows them, or each trial sets them again."""
         script, name = self.script, self.name
         names = [key for key in script.unknown if key.startswith("env.") or handling_of(key) is KeyHandling.MEASURING]
         if names:
@@ -222,7 +222,7 @@ class _Run(Reading):
 
 
 def _unexpected(values: Mapping[str, Any], gpus: int) -> Iterator[tuple[str, str]]:
-    """Yields (key, note) on unexpected effects."""
+    """Yields (key, note) for settings with an unexpected effect."""
     nodes, each = values.get(NODES, 1), values.get(GPUS, _GPUS_OF_A_NODE)
     if isinstance(nodes, int) and isinstance(each, int) and gpus not in (0, nodes * each):
         yield NODES, f" {nodes}, {GPUS} {each}: read for {gpus} GPUs; --nodes {nodes} --gpus {each} are the file's own"

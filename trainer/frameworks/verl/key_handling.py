@@ -1,4 +1,4 @@
-"""How each key of verl's configuration is handled (``KeyHandling``). A key in none of these tables is workload."""
+"""Tables of how each key of verl's configuration is handled (``KeyHandling``). All other keys are workload."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def engine_refusal(word: str) -> str | None:
 
 
 def part_refusal(key: str, value: Any) -> str | None:
-    """Returns the reason why no trial has the engine or device of an override; ``None`` if it sets neither."""
+    """Returns the reason why trials do not support the engine or device of an override; ``None`` if it sets neither."""
     if key == "model_engine" or _STRATEGY.fullmatch(key):
         return engine_refusal(str(value))
     if "@" in key and not str(value).startswith("dp_"):

@@ -1,8 +1,8 @@
-"""verl's Megatron engine: its keys as knobs and back. Pure.
+"""Converts keys of verl's Megatron engine to knobs and back. Pure.
 
 verl 0.9.1 reads them in ``verl/workers/config/engine.py`` (``McoreEngineConfig``) and
 ``verl/workers/engine/megatron/transformer_impl.py``. Gradients are offloaded together with weights (``to``, line 740),
-so ``grad_offload`` is no knob.
+so ``grad_offload`` is not a knob.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def keys_of(values: Mapping[str, KnobValue]) -> dict[str, Any]:
 
 
 def renamed(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Renames FSDP's ``keys`` that are no knobs to Megatron's."""
+    """Renames FSDP's ``keys`` that are not knobs to Megatron's."""
     return {_RENAMED.get(key, key): value for key, value in keys.items()}
 
 

@@ -1,7 +1,7 @@
-"""A trial's Ray: the CPUs that verl reserves, and the variables of knobs, which Ray passes to every worker. Pure.
+"""Settings of a trial's Ray: CPUs that verl reserves, and knobs' variables, which Ray passes to workers. Pure.
 
-Ray counts CPUs and does not bind processes to them. TransferQueue's storage units and its controller reserve one each
-(``transfer_queue/storage/simple_storage.py``, ``transfer_queue/controller.py``), the pool of workers three with each
+Ray counts CPUs and does not bind processes to them. TransferQueue's storage units and its controller reserve one CPU
+each (``transfer_queue/storage/simple_storage.py``, ``transfer_queue/controller.py``), the worker pool three for each
 GPU (``verl/single_controller/ray/base.py``, ``max_colocate_count``). If Ray has fewer, verl waits for ever.
 """
 

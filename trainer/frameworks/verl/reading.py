@@ -1,4 +1,4 @@
-"""The overrides a user's own file holds: of a script that starts verl, of a list, or of a YAML configuration. Pure."""
+"""Reads the overrides of a user's own file: a script that starts verl, a list, or a YAML configuration. Pure."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _refuse_engine_named(text: str, name: str) -> None:
 def calls_of(text: str, script: str = "./script") -> list[Command]:
     """Returns the commands of ``text`` that run ``PROGRAM``.
 
-    The script's own arguments are left out. A word that is a command (``bash -c "..."``) is read as one. ``$HOME`` is
+    The script's own arguments are omitted. A word that is a command (``bash -c "..."``) is read as one. ``$HOME`` is
     the current user's.
 
     Raises ShellError for a quote, bracket or statement that is not closed.
@@ -228,7 +228,7 @@ def _set(run: Given, word: Word, name: str) -> None:
 
 
 def _current(key: str) -> str:
-    """Returns the current key of an older key, which wins (``experimental/reward_loop/reward_loop.py:59``)."""
+    """Returns the new name of an old key; verl prefers the old key (``experimental/reward_loop/reward_loop.py:59``)."""
     return f"reward.{key}" if key.startswith("custom_reward_function.") else key
 
 

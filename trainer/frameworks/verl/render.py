@@ -1,4 +1,4 @@
-"""A configuration in verl's own words. Pure."""
+"""Writes a configuration in verl's terms. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def settings(
 ) -> dict[str, Any]:
     """Returns verl's keys for ``configuration``, as TRL's ``settings``; knobs without an effect have verl's own value.
 
-    ``device`` must be ``cuda``, for verl 0.9.1 does not train on a CPU. The user's own keys never hold a knob.
+    ``device`` must be ``cuda``: verl 0.9.1 does not train on a CPU. ``passthrough`` contains no knobs.
     """
     del passthrough
     if device != "cuda":
@@ -83,7 +83,7 @@ def render(
     """Builds the spec of one trial: ``settings`` holds verl's overrides by dotted key.
 
     The spec has one process for any number of GPUs, because verl starts its workers itself. ``cores`` of the machine
-    let Ray get enough CPUs (``ray.cpus``); 0 leaves the number to Ray.
+    determine Ray's number of CPUs (``ray.cpus``); 0 leaves it to Ray.
 
     Raises ValueError for a knob, value or device that verl cannot take.
     """

@@ -1,9 +1,9 @@
 """Detects mistakes among keys that verl's own configuration files do not have. Pure.
 
-Hydra refuses such a key unless it is written ``+key`` or ``++key``: a plugin, or another verl, may have its own.
-``fields.json`` has the keys of 0.9.1, made by composing ``ppo_trainer`` and ``ppo_megatron_trainer`` of
-``verl/trainer/config`` by Hydra (a key that is set to nothing, ``null`` or ``{}``, may hold others), and those that
-only 0.2.0, 0.3.0, 0.4.1, 0.5.0, 0.6.1, 0.7.0, 0.8.0 or 0.9.0 had.
+Hydra refuses such a key unless it is written ``+key`` or ``++key``: a plugin, or another version of verl, may have it.
+``fields.json`` has the keys of 0.9.1, composed from ``ppo_trainer`` and ``ppo_megatron_trainer`` of
+``verl/trainer/config`` by Hydra (a key that is set to nothing, ``null`` or ``{}``, may hold others), and keys that only
+0.2.0, 0.3.0, 0.4.1, 0.5.0, 0.6.1, 0.7.0, 0.8.0 or 0.9.0 had.
 """
 
 from __future__ import annotations

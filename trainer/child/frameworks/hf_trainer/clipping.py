@@ -1,4 +1,4 @@
-"""Clipping of the gradient as a part of the update, where transformers' trainers do it."""
+"""Counts the clipping of the gradient as a part of the update, where transformers' trainers clip it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detects compilation within a cycle: it happens once for each new shape, and a long run's average hardly contains
+"""Detects compilation within a cycle: it happens once for each new shape, so a long run's average hardly contains
 it."""
 
 from __future__ import annotations

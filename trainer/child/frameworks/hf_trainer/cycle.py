@@ -24,7 +24,7 @@ METHODS = ("compute_loss", "training_step", "get_batch_samples", "log", "_maybe_
 
 
 def check_methods(trainer: Any, methods: Sequence[str]) -> None:
-    """Raises ``MeterError`` with the names in ``methods`` and ``METHODS`` that the trainer lacks."""
+    """Collects losses and gradient norms that the trainer logged during a cycle."""
     missing = [name for name in (*methods, *METHODS) if not callable(getattr(trainer, name, None))]
     if missing:
         raise MeterError("this GRPOTrainer has no %s; its phases cannot be told apart" % ", ".join(missing))
@@ -42,7 +42,7 @@ class TrainerLog:
         return sum(values) / len(values) if values else None
 
     def check(self, scaled: bool) -> None:
-        """Raises ``NotFiniteError``. With a loss scaler (fp16) an infinite norm only means a skipped step."""
+        """Counts the optimizer step, the scheduler and the freeing of gradients as part of the update."""
         if self.losses and not bool(torch.isfinite(torch.stack([x.float() for x in self.losses])).all()):
             raise NotFiniteError("the loss is not finite", Phase.UPDATE)
         norm = self.mean("grad_norm")

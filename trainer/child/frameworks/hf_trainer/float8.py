@@ -4,7 +4,7 @@ This file is also copied unchanged into an exported configuration, so it imports
 
 Weights, gradients and the optimizer keep their precision. The three matrix products of a linear layer (output, gradient
 of the input, gradient of the weight) take FP8 operands with one new scale for each tensor; all other operations run as
-with bf16. The LM head is left out, because its output is the log-probs that are trained on.
+with bf16. The LM head is not converted, because its output is the log-probs that are trained on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Float8Error(ValueError):
 
 
 def convert(model: Any, seams: Mapping[str, Any], device: str = "cuda") -> Dict[str, Any]:
-    """Gives the linear layers of ``model`` FP8 matrix products if ``seams`` ask for it, in place.
+    """Converts the linear layers of ``model`` in place to FP8 matrix products if ``seams`` request it.
 
     Adapters that PEFT adds later are not converted, only the layers below them.
 
@@ -37,11 +37,11 @@ def convert(model: Any, seams: Mapping[str, Any], device: str = "cuda") -> Dict[
         seams: knobs by name; knobs outside ``FLOAT8_SEAMS`` are ignored.
 
     Returns:
-        ``layers`` and ``left_out`` (numbers of linear layers), ``emulated``; empty if nothing was asked for.
+        ``layers`` and ``left_out`` (numbers of linear layers), ``emulated``; empty if nothing was requested.
 
     Raises:
-        Float8Error: torchao is missing or another, the hardware has no FP8 and emulation was not asked for, the
-            model is quantised, or it has no layer that fits.
+        Float8Error: torchao is missing or of another version, the hardware has no FP8 and emulation was not requested,
+            the model is quantised, or it has no layer that fits.
     """
     precision, emulate = seams.get("precision"), seams.get("fp8_emulate", False)
     if precision is None:
@@ -77,7 +77,7 @@ def float8_layers(model: Any) -> List[Any]:
 
 @contextlib.contextmanager
 def without_float8(model: Any) -> Iterator[None]:
-    """Makes the converted layers compute as ordinary ones inside the ``with`` block."""
+    """Makes the converted layers compute as ordinary ones in the ``with`` block."""
     layers = float8_layers(model)
     for layer in layers:
         layer.forward = functools.partial(torch.nn.Linear.forward, layer)
@@ -123,7 +123,7 @@ def _to_float8(model: Any, fitting: List[str], emulate: bool) -> None:
 
 
 def _as_autocast(_: Any, args: Tuple[Any, ...]) -> Tuple[Any, ...]:
-    """Casts the input, and so the output, to autocast's precision, as torchao does on a GPU alone."""
+    """Casts the input, and so the output, to autocast's precision; torchao does this only on a GPU."""
     kind = args[0].device.type
     if kind == "cuda" or not torch.is_autocast_enabled(kind):
         return args

@@ -8,11 +8,11 @@ import torch
 
 
 class ExactLengths:
-    """Logits processor that makes each row exactly as long as given.
+    """Logits processor that makes each row exactly as long as its given length.
 
-    No end-of-sequence before token L, and that token as token L; a row at the maximum has none at all,
-    as a clipped completion has none. Everything that depends on the lengths is made before the first
-    token, so that no step waits for the device.
+    It forbids the end of sequence before token L and forces it as token L; a row at the maximum gets none, like a
+    clipped completion. Everything that depends on the lengths is made before the first token, so that no step waits for
+    the device.
     """
 
     def __init__(

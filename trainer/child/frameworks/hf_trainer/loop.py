@@ -1,4 +1,4 @@
-"""Drives a transformers ``Trainer`` through the protocol, cycle by cycle; each framework has a subclass of ``Loop``."""
+"""Drives a transformers ``Trainer`` through the protocol's cycles; each framework has a subclass of ``Loop``."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from .together import Together
 def prime_optimizer(trainer: Any) -> bool:
     """Makes the optimizer allocate its state, with unchanged weights.
 
-    The state would otherwise appear at the end of the first step, so that the worst-case micro-batch of the warm-up met
-    less memory in use than later ones (out-of-memory is typical at step 2 or 3). Runs one step at learning rate zero
-    with zero gradients, then restores the step counters. Under ZeRO the gradients are those of the rank's own fp32
-    share.
+    The state would otherwise appear at the end of the first step, and the worst-case micro-batch of the warm-up would
+    run with less memory in use than later ones (out-of-memory is typical at step 2 or 3). Runs one step at learning
+    rate zero with zero gradients, then restores the step counters. Under ZeRO the gradients are those of the rank's own
+    fp32 share.
 
     Returns False if this optimizer cannot be primed (FSDP's own sharding, no plain learning rate, state on a disk).
     """
@@ -133,8 +133,8 @@ class EngineCounters(Protocol):
 
 
 class Loop:
-    """Turns the trainer's steps into cycles: opened when it fetches a cycle's first batch, closed when
-    the last update's step has been logged, so that nothing a user would wait for is left out.
+    """Divides the trainer's steps into cycles. A cycle begins when the trainer fetches its first batch and ends when
+    its last update has been logged, so that it includes everything a user would wait for.
 
     A subclass names the methods and the rollout of one framework.
     """
@@ -150,7 +150,7 @@ class Loop:
     """Module of the trainer's class."""
 
     def __init__(self, trial: TrialContext, trainer: Any, updates: int, watch: Optional[EngineCounters] = None) -> None:
-        """Takes the optimizer updates of a cycle, and the watch of the engine if there is one."""
+        """Receives the number of optimizer updates of a cycle, and the watch of the engine if there is one."""
         cycle.check_methods(trainer, (*self.METHODS, *self.PHASES, self.LOGPS))
         self._trial = trial
         self._spec: TrialSpec = trial.spec
@@ -180,11 +180,11 @@ class Loop:
         self._lengths: Sequence[int] = resample(lengths, rows, trial.spec.seed) if lengths else ()
 
     def sharing(self) -> int:
-        """Returns the ranks that share a sequence."""
+        """Returns the number of ranks that share a sequence."""
         return 1
 
     def prepare(self) -> None:
-        """Changes the trainer as the trial asks, before anything is measured."""
+        """Changes the trainer as the trial requires, before anything is measured."""
 
     def quality(self) -> Quality:
         """Returns the quality guard of the framework."""
@@ -198,7 +198,7 @@ class Loop:
         setattr(trainer, self.LOGPS, cycle.split_by_gradient(getattr(trainer, self.LOGPS), meter))
 
     def drive(self, train: Callable[[], Any]) -> Any:
-        """Installs the meter, runs ``train()``, and checks that the protocol was fulfilled."""
+        """Installs the measuring code, runs ``train()``, and checks that the protocol was completed."""
         self.prepare()
         self._trial.note("threads", {"torch": torch.get_num_threads()})
         self._quality = self.quality()
@@ -230,10 +230,10 @@ class Loop:
         self._prepared = time.perf_counter()
 
     def run(self, train: Callable[[], Any]) -> Any:
-        """Runs ``train()``; every finished cycle is recorded, however ``train()`` ends.
+        """Runs ``train()``; records every finished cycle, however ``train()`` ends.
 
         Raises:
-            MeterError: it ended before the protocol was fulfilled.
+            MeterError: it ended before the protocol was completed.
         """
         self._trial.part = StartupPart.FIRST_BATCH
         self._trial.journal.mark(StartupPart.FIRST_BATCH.value)
@@ -354,7 +354,7 @@ class Loop:
             self._trainer.control.should_training_stop = True
 
     def _ask(self) -> None:
-        """Asks whether the recorded cycles suffice; all ranks receive rank 0's answer."""
+        """Asks the parent whether the recorded cycles suffice; all ranks receive rank 0's answer."""
         mine = self._trial.rank == 0 and is_enough(self._trial.paths, self._index)
         if any(self._together.all(mine)):
             self._plan.ended = True
@@ -378,8 +378,7 @@ class Loop:
 
 def attention_facts(model: Any) -> Dict[str, Any]:
     """Returns ``implementation`` of the model, and ``sdpa``: kernels that ``scaled_dot_product_attention`` may use on a
-    GPU, chosen anew for each shape. A kernel unknown to this torch is left out.
-    """
+    GPU, chosen for each shape. Omits kernels unknown to this torch."""
     questions = {name: getattr(torch.backends.cuda, question, None) for name, question in SDPA_KERNELS.items()}
     enabled = [name for name, question in questions.items() if question is not None and question()]
     implementation = getattr(getattr(model, "config", None), "_attn_implementation", None)

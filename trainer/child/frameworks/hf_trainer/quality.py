@@ -1,4 +1,4 @@
-"""Checks that the trained policy equals the generating policy, and its gradient the bf16 gradient, within limits.
+"""Checks that trained and generating policy agree within limits, and so do the gradient and the bf16 gradient.
 
 If TRL corrects for the rollout engine's rounding, it computes the trainer's log-probs, which are compared in every
 cycle. Otherwise they are computed here, for a few rows of the untimed warm-up.
@@ -58,7 +58,7 @@ class NotComparableError(Exception):
 
 
 def change_of(trainer: Any) -> str:
-    """Returns the roundings of this trainer that are coarser than bf16 with fp32 weights, in words; empty if none."""
+    """Describes the roundings of this trainer that are coarser than bf16 with fp32 weights; empty if there are none."""
     model = trainer.model
     found = []
     if float8_layers(model):
@@ -79,7 +79,7 @@ def compare(trainer: Any, inputs: Mapping[str, Any]) -> Optional[Gradients]:
         trainer: in training, so that its model is on its device.
 
     Raises:
-        NotComparableError: the weights are spread over ranks, the tokens alone are not the model's input, or there is
+        NotComparableError: the weights are spread over ranks, the model has further inputs besides tokens, or there is
             no gradient to compare with.
     """
     change = change_of(trainer)
@@ -121,7 +121,7 @@ def take(inputs: Mapping[str, Any]) -> TokenRows:
 def sample(model: Any) -> List[Any]:
     """Returns trained weight matrices, evenly from the first to the last, the same for every model of a kind.
 
-    Of an adapter the second matrix: the first has no gradient while the second is zero, as at the start.
+    For an adapter, takes the second matrix: the first has no gradient while the second is zero, as at the start.
     """
     ends = [model.get_input_embeddings(), model.get_output_embeddings()]
     apart = {id(getattr(module, "weight", None)) for module in ends if module is not None}
@@ -133,7 +133,7 @@ def sample(model: Any) -> List[Any]:
 
 
 def angle(here: List[Any], there: List[Any]) -> Tuple[float, float]:
-    """Returns (cosine of the angle, ratio of the norms) of two gradients, each the parts of one vector.
+    """Returns (cosine of the angle, ratio of the norms) of two gradients, each given as parts of one vector.
 
     NaN if ``here`` is not finite. Raises NotComparableError if ``there`` is zero or not finite.
     """
@@ -183,7 +183,7 @@ def _weights(model: Any) -> Any:
 
 @contextlib.contextmanager
 def _as_fp32_weights(model: Any) -> Iterator[None]:
-    """Computes inside the ``with`` block as if the weights were fp32, except matrix products.
+    """Computes in the ``with`` block as if the weights were fp32, except matrix products.
 
     Autocast rounds matrices to bf16 for their products in any case, so matrices need no copy; only the small weights
     (norms, biases) and the precision of the embedding's output differ.
@@ -213,7 +213,7 @@ LARGEST = 50.0
 class Quality:
     """The quality guard of one rank.
 
-    Call ``install`` before the phases are wrapped, so that its work counts in none; ``begin`` before a cycle,
+    Call ``install`` before the phases are wrapped, so that no phase includes its work; ``begin`` before a cycle,
     ``mismatch`` and then ``check`` after it. All ranks do the same.
     """
 
@@ -237,7 +237,7 @@ class Quality:
         self._last: Optional[float] = None
 
     def install(self) -> None:
-        """Watches the outputs of every generation."""
+        """Records the outputs of every generation."""
 
         def watched(generate: Any, *args: Any, **kwargs: Any) -> Any:
             inputs = generate(*args, **kwargs)
@@ -301,7 +301,7 @@ class Quality:
         return found[0]
 
     def _gradient(self, inputs: Mapping[str, Any]) -> None:
-        """Compares the gradients; if memory does not suffice, the trial goes on with a note."""
+        """Compares the gradients; if memory does not suffice, continues the trial with a note."""
         problem = None
         try:
             found = compare(self._trainer, inputs)
@@ -343,7 +343,7 @@ def ratios(own: Any, rollout: Any, mask: Any) -> Tuple[Any, Any]:
 
 
 def samples_freely(own: Any) -> bool:
-    """Tells whether the rollout samples from the whole policy; a truncated one has other log-probs by design.
+    """Tells whether the rollout samples from the whole policy; truncated sampling has other log-probs by design.
 
     ``own`` has the sampling's parameters: TRL's trainer, or ms-swift's arguments.
     """

@@ -62,7 +62,7 @@ class MeteredRollout:
 
     @property
     def masks_truncated(self) -> bool:
-        """Whether the trainer excludes truncated completions from the loss."""
+        """True if the trainer excludes truncated completions from the loss."""
         return bool(self._trainer.mask_truncated_completions)
 
     @masks_truncated.setter
@@ -79,7 +79,7 @@ class MeteredRollout:
 
     def _of_engine(self, prompts: Optional[int] = None) -> Sequence[int]:
         """Returns the lengths of the rows an engine generates: with tensor parallelism those of all its ranks, unless
-        it is given ``prompts`` as one rank has."""
+        it receives only the ``prompts`` of one rank."""
         pending = self._pending or []
         size = int(self._trainer.vllm_tensor_parallel_size)
         if size == 1 or prompts == len(pending):
@@ -118,7 +118,7 @@ class MeteredRollout:
         return [max(1, min(length, self._max_completion)) for length in wanted]
 
     def count_inputs(self, inputs: Any) -> None:
-        """Counts the inputs of an update's forward pass."""
+        """Builds vLLM's sampling parameters for a completion of a fixed length, and prompts of a fixed length."""
         rows, prompt = map(int, inputs["prompt_ids"].shape)
         completion = int(inputs["completion_ids"].shape[1])
         self.tally.computed_tokens += rows * (prompt + completion)

@@ -8,8 +8,8 @@ from typing import Any, List, Sequence
 def exactly(sampling: Any, length: int, *, unended: bool = False) -> Any:
     """Returns ``SamplingParams`` for a completion of exactly ``length`` tokens.
 
-    Only the limit ends the completion, so no token is forbidden: neither the end of a sequence nor the words and tokens
-    that stop a completion (``stop_token_ids`` stop it even if the end is ignored).
+    Only the limit ends the completion. No token is forbidden, and neither the end of sequence nor stop words and tokens
+    end it (``stop_token_ids`` would even with ``ignore_eos``).
 
     Args:
         unended: forbids an earlier end of sequence, for a trainer that masks tokens after one.

@@ -1,4 +1,4 @@
-"""Collective operations around a cycle, so that all ranks take the same decision."""
+"""Runs collective operations around a cycle, so that all ranks take the same decision."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ class Together:
         return float(sum(self.all(value)))
 
     def verdict(self, own: GuardReading) -> GuardReading:
-        """Returns the worst clock-guard reading of any rank, with this rank's CPU seconds: all ranks accept or repeat a
-        cycle.
-        """
+        """Returns the worst clock-guard reading of any rank, with this rank's CPU seconds, so that all ranks accept or
+        repeat a cycle together."""
         return worst(own, self.all(own))
 
     def slowest(self, seconds: float, phases: Mapping[str, float]) -> Tuple[float, Dict[str, float]]:
-        """Returns a cycle's seconds, the same on every rank, and this rank's phases.
+        """Returns a cycle's seconds, equal on every rank, and this rank's phases.
 
         All ranks begin after one barrier and end after another: their clocks differ only by when the machine let each
         continue after a barrier, which counts as waiting.
@@ -64,7 +63,7 @@ class Together:
 
 
 def install_waits(module: Any, accelerator: Any, meter: Meter) -> None:
-    """Counts a rank's time in collectives of the trainer's own code as ``wait``; a broadcast starts nothing new.
+    """Counts a rank's time in collectives of the trainer's own code as ``wait``; a broadcast starts no other work.
 
     Gradients are reduced during the backward pass and belong to the update.
 

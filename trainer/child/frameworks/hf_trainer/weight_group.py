@@ -1,4 +1,4 @@
-"""Process group in which a trial's trainer sends weights to its rollout server."""
+"""Sets up the process group in which a trial's trainer sends weights to its rollout server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PORT_VARIABLE = "AUTOTUNE_TRIAL_GROUP_PORT"
 
 
 def meet_at_home(extension: Any) -> None:
-    """Makes the worker extension's group listen on the loopback, whatever address its client names.
+    """Makes the worker extension's process group listen on the loopback, whatever address its client names.
 
     TRL 0.18's and ms-swift 4.6's clients name 0.0.0.0, and any client of the group's store can load pickles.
     """
@@ -27,6 +27,6 @@ def meet_at_home(extension: Any) -> None:
 
 
 def client_at_port(client: Any) -> Any:
-    """Returns the client's class with the group's port of this trial, if one is set."""
+    """Returns the client's class with the weight group's port of this trial, if one is set."""
     port = os.environ.get(PORT_VARIABLE)
     return client if port is None else functools.partial(client, group_port=int(port))

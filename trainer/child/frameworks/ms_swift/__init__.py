@@ -1,4 +1,4 @@
-"""ms-swift's ``GRPOTrainer``, run by its own entry point and measured from outside."""
+"""Runs ms-swift's ``GRPOTrainer`` by its own entry point, and measures it from outside."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ def added(spec: TrialSpec, folder: str, raw: bool) -> Dict[str, Any]:
 
     Several of its model types may have the same architecture and differ in their templates. The tokenizer's own
     template cannot replace them: ms-swift 4.6 puts the tokens of a completion into a message, which only its own
-    templates accept. If the tokenizer's is ChatML, ms-swift's of that name is used, with the same system message.
-    Prompts that are plain texts (``raw``) reach the model without a template.
+    templates accept. If the tokenizer's template is ChatML, ms-swift's ChatML template is used, with the same system
+    message. Prompts that are plain texts (``raw``) reach the model without a template.
 
     Raises IllegalSettingError if ms-swift has no equal template.
     """
@@ -85,7 +85,7 @@ def command_line(
     scratch: Path,
     own: Mapping[str, Any],
 ) -> List[str]:
-    """Builds the whole command line: the user's arguments, then the configuration's, then the meter's.
+    """Builds the command line: the user's arguments, then the configuration's, then those for measurement.
 
     The schedule is as long as the trial, so a decaying learning rate decays within it; that changes the learning, not
     the time of a step.
@@ -123,7 +123,7 @@ def plugins(spec: TrialSpec) -> List[str]:
 
 
 def folder(spec: TrialSpec) -> str:
-    """Returns the folder of the user's run, in which its plugins work; empty where it has none."""
+    """Returns the folder of the user's run, in which its plugins work; empty without one."""
     return next((reward.path for reward in spec.rewards if reward.kind == "ms_swift" and reward.path), "")
 
 

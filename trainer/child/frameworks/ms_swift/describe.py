@@ -1,4 +1,4 @@
-"""Describes the installed ms-swift's ``swift rlhf`` and ``megatron rlhf``, and has it judge a user's arguments."""
+"""Describes the installed ms-swift's ``swift rlhf`` and ``megatron rlhf``; checks a user's arguments by its parser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ABSENT = ("megatron", "mcore_bridge", "swift.megatron.utils")
 
 
 class _StandIn(ModuleType):
-    """A package in which every name is a class."""
+    """A fake package in which every name is a class."""
 
     __version__ = "0"
 
@@ -28,7 +28,7 @@ class _StandIn(ModuleType):
 
 
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds a stand-in for each package of ``_ABSENT`` and all below."""
+    """Imports a fake package for each package in ``_ABSENT`` and its subpackages."""
 
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
@@ -71,7 +71,7 @@ def shapes() -> List[Any]:
 
 
 def others() -> Dict[str, Any]:
-    """Returns prefix of further argument names -> their dataclass."""
+    """Returns the dataclasses of further arguments by prefix."""
     found = shape()
     return {} if found is None else {PREFIX: found}
 

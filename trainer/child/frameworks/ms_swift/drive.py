@@ -79,7 +79,7 @@ class SwiftRollout(MeteredRollout):
         return batches
 
     def _batches(self, prepare: Any, *args: Any, **kwargs: Any) -> Any:
-        """Counts the rows that are trained on, whatever else was generated."""
+        """Counts the rows that are trained on, out of all generated ones."""
         batches = prepare(*args, **kwargs)
         for batch in batches:
             self._count(batch)
@@ -96,7 +96,7 @@ class SwiftRollout(MeteredRollout):
         self.tally.clipped += self._clipped(grpo_batch, lengths)
 
     def _clipped(self, grpo_batch: Any, lengths: List[int]) -> int:
-        """Returns the completions cut off at the maximum; a row with a shorter set length is none."""
+        """Returns the number of completions cut off at the maximum; a row with a shorter set length is not one."""
         if self._pending is not None:
             return sum(1 for length in lengths if length >= self._max_completion)
         return int(grpo_batch.truncated_mask.sum())
@@ -172,7 +172,7 @@ def _stops_nothing(criterion: Any, input_ids: Any, scores: Any, **kwargs: Any) -
 
 
 class SwiftLoop(Loop):
-    """Runs ms-swift's trainer through the protocol."""
+    """Runs ms-swift's trainer through the measurement protocol."""
 
     METHODS = ("_generate_and_score_completions", "_prepare_batch_inputs")
     PHASES: ClassVar[Mapping[str, Phase]] = {
@@ -245,7 +245,7 @@ class Prompts(RowPreprocessor):  # type: ignore[misc]
 
 
 def write_prompts(path: str, scratch: Path, rows: int) -> Written:
-    """Writes the prompts, repeated until they fill ``rows``, so that one epoch holds the whole trial.
+    """Writes the prompts, repeated until they fill ``rows``, so that one epoch contains the whole trial.
 
     Raises IllegalSettingError for a file without prompts, or another file.
     """

@@ -45,7 +45,7 @@ def bring_in() -> Tuple[Any, Any]:
 
 
 def bring_in_ahead(spec: TrialSpec) -> None:
-    """Imports all that a trial of this key imports.
+    """Imports all modules that a trial with this environment key imports.
 
     Raises:
         IllegalSettingError, ImportError: the trial would fail with this.
@@ -59,7 +59,7 @@ SUPPORTED = ((4, 6), (4, 7))
 
 
 def run_trial(trial: TrialContext) -> None:
-    """Runs the trial until the protocol is fulfilled. Raises the error of a failure (``failures.classify``)."""
+    """Runs the trial until the protocol is completed. Raises the error of a failure (``failures.classify``)."""
     spec = trial.spec
     before_import(spec)
     with trial.startup(StartupPart.IMPORT):

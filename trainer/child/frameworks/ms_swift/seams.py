@@ -1,4 +1,4 @@
-"""Sets knobs without an ms-swift argument from outside its code.
+"""Sets knobs that have no ms-swift argument, by patches from outside its code.
 
 This file is also copied unchanged into an exported run, so it imports nothing of ours.
 """
@@ -16,11 +16,11 @@ METHOD = "_get_per_token_logps_and_entropies"
 
 
 class SeamError(ValueError):
-    """ms-swift has no such seam, or the seam cannot take the value."""
+    """ms-swift cannot be patched for this knob, or the knob's patch cannot use the value."""
 
 
 def install(seams: Mapping[str, Any]) -> None:
-    """Installs the seams; called before the trainer is built. Raises ``SeamError`` for an impossible seam."""
+    """Applies the patches for ``seams``; called before the trainer is built. Raises ``SeamError`` if one fails."""
     for name, value in seams.items():
         if name != "logprob_rows":
             raise SeamError("ms-swift has no seam %r; it has logprob_rows" % name)

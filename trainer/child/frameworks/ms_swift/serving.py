@@ -1,8 +1,8 @@
-"""ms-swift's rollout server, ``swift rollout``, with a length of its own for each row of a request.
+"""Runs ms-swift's rollout server, ``swift rollout``, with a separate length for each row of a request.
 
 The server handles one request after the other (``swift/pipelines/infer/rollout.py`` of 4.6: ``infer`` waits for its
-workers), so a request for each length would be another load. A row's length therefore stands in the ``data_dict`` of
-its request, with the tokens its prompt is stretched to in the worst case.
+workers), so one request for each length would change the load. The ``data_dict`` of a request therefore contains each
+row's length, and the tokens to which its prompt is stretched in the worst case.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _wishes: ContextVar[Optional[Iterator[Wish]]] = ContextVar("wishes", default=Non
 
 
 def marked(request: Mapping[str, Any], tokens: int, prompt: Optional[int]) -> Dict[str, Any]:
-    """Returns ``request`` with the tokens of its completion, and those of a stretched prompt."""
+    """Returns ``request`` marked with its completion length and, if given, the length of its stretched prompt."""
     return {**request, "data_dict": {**(request.get("data_dict") or {}), MARK: [tokens, prompt]}}
 
 
@@ -59,7 +59,7 @@ def with_lengths(infer: Any, self: Any, infer_requests: Sequence[Any], *args: An
 
 
 def with_length(infer_async: Any) -> Any:
-    """Wraps ``GRPOVllmEngine.infer_async``, which adds one request, in a task of its own."""
+    """Wraps ``GRPOVllmEngine.infer_async``, which adds one request in its own task."""
 
     @functools.wraps(infer_async)
     async def infer_with_length(self: Any, infer_request: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Open-R1's ``grpo.py``, run unchanged and measured from outside."""
+"""Runs Open-R1's ``grpo.py`` unchanged, and measures it from outside."""
 
 from __future__ import annotations
 

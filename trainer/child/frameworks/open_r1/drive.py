@@ -117,7 +117,7 @@ class OpenR1Rollout(MeteredRollout):
 
 
 class OpenR1Loop(Loop):
-    """Runs the trainer of TRL 0.18 through the protocol."""
+    """Runs the trainer of TRL 0.18 through the measurement protocol."""
 
     METHODS = ("_generate_and_score_completions",)
     PHASES: ClassVar[Mapping[str, Phase]] = {"_move_model_to_vllm": Phase.SYNC}
@@ -125,15 +125,15 @@ class OpenR1Loop(Loop):
     ROLLOUT = OpenR1Rollout
 
     def quality(self) -> Quality:
-        """Returns a guard that compares gradients alone: TRL 0.18 returns no log-probs of its engine."""
+        """Returns a guard that only compares gradients: TRL 0.18 returns no log-probs of its engine."""
         trainer, trial = self._trainer, self._trial
         return Quality(trainer, trial.journal, trial.rank, trainer._get_per_token_logps, judged=False)
 
     def wrap_phases(self) -> None:
         """Wraps the methods that make up phases.
 
-        ``_generate_and_score_completions`` holds generation, rewards and log-probs together, so generation is the time
-        of the model's or the engine's ``generate``; tokenizing and padding around it are idle time.
+        ``_generate_and_score_completions`` contains generation, rewards and log-probs, so generation is the time of the
+        model's or the engine's ``generate``; tokenizing and padding around it are idle time.
         """
         super().wrap_phases()
         trainer, meter, accelerator = self._trainer, self._meter, self._trainer.accelerator

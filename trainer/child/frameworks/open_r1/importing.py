@@ -27,7 +27,7 @@ OTHERS = ("open_r1.configs", "open_r1.rewards", "open_r1.utils.callbacks")
 
 
 def script() -> Path:
-    """Returns ``grpo.py`` of the checkout. Raises IllegalSettingError for a folder that is no checkout of Open-R1."""
+    """Returns ``grpo.py`` of the checkout. Raises IllegalSettingError if the folder is not an Open-R1 checkout."""
     checkout = os.environ.get(CHECKOUT, "")
     path = Path(checkout) / SCRIPT
     if not checkout or not path.is_file():
@@ -70,7 +70,7 @@ def bring_in() -> Dict[str, str]:
 
 
 def bring_in_ahead(spec: TrialSpec) -> None:
-    """Imports all that a trial of this key imports.
+    """Imports all modules that a trial with this key imports.
 
     Raises:
         IllegalSettingError, ImportError: the trial would fail with this.

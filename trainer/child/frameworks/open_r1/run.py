@@ -1,4 +1,4 @@
-"""An Open-R1 trial: the ``grpo.py`` of the user's checkout, with its trainer metered from outside."""
+"""Runs an Open-R1 trial: the ``grpo.py`` of the user's checkout, with its trainer measured from outside."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMN = "prompt"
 
 
 def write(spec: TrialSpec, plan: CyclePlan, folder: Path) -> Tuple[Path, int]:
-    """Writes the recipe and the prompts; returns (the recipe, optimizer updates in a whole cycle).
+    """Writes the recipe and the prompts; returns (the recipe, optimizer updates in one cycle).
 
     Raises IllegalSettingError for a prompt that Open-R1 cannot take, or no prompts.
     """
@@ -49,7 +49,7 @@ def write(spec: TrialSpec, plan: CyclePlan, folder: Path) -> Tuple[Path, int]:
 
 
 def measuring(spec: TrialSpec, steps: int, folder: Path) -> Dict[str, Any]:
-    """Returns the settings of measuring; the output folder is new, as Open-R1 resumes from a checkpoint."""
+    """Returns the settings for measurement; the output folder is new, as Open-R1 resumes from a checkpoint."""
     return {
         **MEASURING,
         "model_name_or_path": spec.model,
@@ -75,13 +75,13 @@ def measuring(spec: TrialSpec, steps: int, folder: Path) -> Dict[str, Any]:
 def write_prompts(source: str, folder: Path, rows: int, system: Any) -> Any:
     """Writes ``rows`` rows of the prompts, repeated as needed; returns their common system prompt.
 
-    One epoch then holds the whole trial. Open-R1 makes a conversation of each text, with one ``system_prompt``.
+    One epoch then contains the whole trial. Open-R1 makes a conversation of each text, with one ``system_prompt``.
 
     Args:
         system: the recipe's own; prompts with another are refused.
 
     Raises:
-        IllegalSettingError: a prompt that is no such conversation, or no prompts.
+        IllegalSettingError: a prompt is not such a conversation, or there are no prompts.
     """
     entries: List[Dict[str, Any]] = []
     for entry, place in prompts_of(source):
@@ -117,7 +117,7 @@ class FinishedError(Exception):
 
 
 def run_trial(trial: TrialContext) -> None:
-    """Runs the trial until the protocol is fulfilled. Raises the error of a failure (``failures.classify``)."""
+    """Runs the trial until the protocol is completed. Raises the error of a failure (``failures.classify``)."""
     spec = trial.spec
     script = importing.script()
     importing.before_import(spec)
@@ -159,7 +159,7 @@ def run_script(script: Path, path: Path) -> None:
 
 
 def install_rewards(trial: TrialContext, loaded: List[Any]) -> None:
-    """Installs the study's rewards besides those of Open-R1's registry, each with its failures marked as its own.
+    """Installs the study's rewards besides those of Open-R1's registry; each marks its failures as its own.
 
     Raises RewardFailedError for a reward that cannot be loaded.
     """

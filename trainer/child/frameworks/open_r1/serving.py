@@ -1,8 +1,8 @@
-"""The rollout server of TRL 0.18, ``trl vllm-serve``, with a length of its own for each row of a request.
+"""Runs the rollout server of TRL 0.18, ``trl vllm-serve``, with a separate length for each row of a request.
 
 A request has one limit for all rows, and the server handles one request after the other (``vllm_serve.py:432-505`` of
-0.18: ``generate`` waits for its workers), so a request for each length would be another load. A row's length therefore
-stands before its prompt.
+0.18: ``generate`` waits for its workers), so one request for each length would change the load. Each prompt is
+therefore preceded by its row's length.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MARK = "\0"
 
 
 def mark(prompt: str, length: int) -> str:
-    """Returns ``prompt`` marked with a length of ``length`` tokens."""
+    """Returns ``prompt`` marked with a completion length of ``length`` tokens."""
     return "%s%d%s%s" % (MARK, length, MARK, prompt)
 
 
@@ -32,7 +32,7 @@ def unmark(prompt: Any) -> Tuple[Any, Optional[int]]:
 
 
 def with_lengths(generate: Any, self: Any, prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
-    """Reads marked prompts for ``LLM.generate``; rows have no end of sequence, after which TRL masks."""
+    """Reads marked prompts for ``LLM.generate``; suppresses the end of sequence, after which TRL masks."""
     rows = [unmark(prompt) for prompt in prompts]
     params: Any = sampling_params
     if any(length is not None for _, length in rows):

@@ -1,4 +1,4 @@
-"""TRL's ``GRPOTrainer``, run unchanged and measured from outside."""
+"""Runs TRL's ``GRPOTrainer`` unchanged, and measures it from outside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fits(state: Dict[str, Any], spec: TrialSpec) -> bool:
 
 
 def put_back(state: Dict[str, Any]) -> str:
-    """Resets a worker between two trials; returns the parts that remained (``kept.put_back``)."""
+    """Resets a worker between two trials; returns the parts that could not be reset (``kept.put_back``)."""
     from . import kept as between
 
     return between.put_back(state)

@@ -26,7 +26,7 @@ MODEL_KEYS = ("dtype", "attn_implementation")
 
 
 def split_passthrough(passthrough: Mapping[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """Splits the user's own keys into (GRPOConfig arguments, ModelConfig arguments); the script's own are ignored."""
+    """Splits the user's own keys into (GRPOConfig arguments, ModelConfig arguments); ignores the script's own."""
     training = {f.name for f in dataclasses.fields(GRPOConfig) if f.init}
     model = {f.name for f in dataclasses.fields(ModelConfig) if f.init} - training
     script = {f.name for f in dataclasses.fields(ScriptArguments) if f.init} | {ENVIRONMENT_KEY}
@@ -40,9 +40,9 @@ def split_passthrough(passthrough: Mapping[str, Any]) -> Tuple[Dict[str, Any], D
 
 
 def configure(spec: TrialSpec, cycles: int, scratch: Path) -> Tuple[Any, int]:
-    """Builds (the trial's ``GRPOConfig``, optimizer updates in a whole cycle) for at most ``cycles`` cycles.
+    """Builds (the trial's ``GRPOConfig``, optimizer updates in one cycle) for at most ``cycles`` cycles.
 
-    Raises IllegalSettingError if TRL refuses the settings, or they make other rows per update.
+    Raises IllegalSettingError if TRL refuses the settings, or they change the rows per update.
     """
     with refusing():
         one = build_config(spec, 1, scratch)
@@ -58,7 +58,7 @@ def rows_per_update(config: Any) -> int:
 
 
 def build_config(spec: TrialSpec, steps: int, scratch: Path) -> Any:
-    """Builds the trial's ``GRPOConfig``: the user's keys, then the configuration's, then the meter's.
+    """Builds the trial's ``GRPOConfig``: the user's keys, overridden by the configuration's, then by the meter's.
 
     The schedule is as long as the trial, so a decaying learning rate decays within it; that changes the learning, not
     the time of a step.
@@ -104,7 +104,7 @@ def load_model(spec: TrialSpec, config: Any, folder: str) -> Any:
 def check_attention(model: Any, attention: Any) -> None:
     """Raises ``IllegalSettingError`` if the model has another attention than requested.
 
-    transformers only logs a fallback, and the knob would be measured without an effect. Every configuration asks for
+    transformers only logs a fallback, and the knob would be measured without an effect. Every configuration requests
     ``sdpa`` by default; a model without it runs as in the user's own script.
     """
     found = getattr(model.config, "_attn_implementation", None)
@@ -125,7 +125,7 @@ def own_model_config(spec: TrialSpec) -> Any:
 def load_prompts(path: str, updates: int, rows: int) -> Any:
     """Loads the prompts file as a dataset for ``updates`` updates of ``rows`` rows, repeated as needed.
 
-    One epoch then holds the whole trial: an epoch's end inside it would cut an update short.
+    One epoch then contains the whole trial: an epoch's end inside it would truncate an update.
     """
     entries = [entry for entry, _ in prompts_of(path)]
     try:

@@ -1,6 +1,6 @@
 """Runs DeepSpeed without a GPU: replaces the hardware queries of accelerate, transformers and DeepSpeed.
 
-This file is also copied as it is beside an exported configuration, so it imports nothing of ours.
+This file is also copied unchanged into an exported configuration, so it imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CpuDeepSpeedError(ValueError):
 
 
 def before_import() -> None:
-    """Sets variables that torch, accelerate and TRL read at import; call it before.
+    """Sets variables that torch, accelerate and TRL read at import; call it before their import.
 
     Raises CpuDeepSpeedError without a rank in the environment.
     """
@@ -33,8 +33,8 @@ def before_import() -> None:
 
 
 def after_import() -> None:
-    """Patches accelerate and DeepSpeed; call it after TRL is imported and before a ``GRPOConfig`` is made. ``use_cpu``
-    must be false: it turns DeepSpeed off.
+    """Patches accelerate and DeepSpeed; call it between the import of TRL and the creation of a ``GRPOConfig``.
+    ``use_cpu`` must be false: it disables DeepSpeed.
 
     Raises CpuDeepSpeedError for a missing package, or a version with unknown internals.
     """

@@ -89,7 +89,7 @@ class TrlRollout(MeteredRollout):
         return None if self._pending is None else self._of_all(len(self._pending))
 
     def _clipped(self, completion_ids: Any) -> int:
-        """Returns the completions cut off at the maximum; a row with a shorter set length is none."""
+        """Returns the number of completions cut off at the maximum; a row with a shorter set length is not one."""
         if self._pending is not None:
             return sum(1 for length in self._pending if length >= self._max_completion)
         ends = {*self._trainer.eos_token_ids, self._trainer._tokenizer.pad_token_id}
@@ -97,14 +97,14 @@ class TrlRollout(MeteredRollout):
 
 
 class TrlLoop(Loop):
-    """Runs TRL's trainer through the protocol."""
+    """Runs TRL's trainer through the measurement protocol."""
 
     METHODS = ("_generate_single_turn", "_generate_and_score_completions", "_tokenize_prompts")
     PHASES: ClassVar[Mapping[str, Phase]] = {"_generate": Phase.GENERATE, "_calculate_rewards": Phase.REWARD}
     ROLLOUT = TrlRollout
 
     def prepare(self) -> None:
-        """Counts the shapes of passes without gradients, before they are chunked, and applies the seams."""
+        """Counts the shapes of passes without gradients, before they are chunked, and applies the knobs' patches."""
         shapes = self._rollout.shapes
 
         def met(compute: Any, *args: Any, **kwargs: Any) -> Any:
@@ -136,7 +136,7 @@ def continuous_with_lengths(
     submitted with its own ``max_new_tokens`` and no end-of-sequence token.
 
     Raises:
-        MeterError: this transformers submits its requests in an unknown way.
+        MeterError: this transformers submits its requests in an unsupported way.
         Exception: the error that ended the engine's thread; transformers itself only logs it and returns the rows
             finished by then.
     """
@@ -153,7 +153,7 @@ def continuous_with_lengths(
 
 @contextlib.contextmanager
 def _submitting(lengths: Optional[Sequence[int]], managers: List[Any]) -> Iterator[None]:
-    """Makes submitted requests take ``lengths``; adds their manager to ``managers``."""
+    """Gives submitted requests the lengths ``lengths``; adds their manager to ``managers``."""
     manager_class = importlib.import_module(BATCHING).ContinuousBatchingManager
     submit = manager_class.add_requests
 
@@ -179,7 +179,7 @@ def _submitting(lengths: Optional[Sequence[int]], managers: List[Any]) -> Iterat
 
 
 def _order(manager: Any, inputs: Sequence[Any]) -> List[int]:
-    """Returns transformers' order of the rows: with shared prefixes, equal rows follow one another."""
+    """Returns transformers' order of the rows: with shared prefixes, equal rows are adjacent."""
     rows = list(range(len(inputs)))
     if getattr(manager, "_use_prefix_sharing", False):
         rows.sort(key=lambda row: list(inputs[row]), reverse=True)
@@ -187,7 +187,7 @@ def _order(manager: Any, inputs: Sequence[Any]) -> List[int]:
 
 
 def _ended_by(manager: Any, outputs: Mapping[str, Any], rows: int) -> Optional[BaseException]:
-    """Returns the error that left rows unfinished, or ``None`` if all are whole."""
+    """Returns the error that left rows unfinished, or ``None`` if all are complete."""
     places = manager, getattr(manager, "background_thread_status", None)  # before transformers 5.17, and since
     fatal = next((error for error in (getattr(place, "fatal_error", None) for place in places) if error), None)
     if isinstance(fatal, BaseException):

@@ -1,9 +1,9 @@
-"""vLLM in TRL's process, with arguments that TRL has no setting for, and a working weight sync on a CPU.
+"""Runs vLLM in TRL's process with arguments that TRL has no setting for, and a working weight sync on a CPU.
 
 This file is also copied unchanged into an exported configuration, so it imports nothing of ours.
 
-TRL builds its engine by the name ``LLM`` of one module; this module replaces the name by one that adds arguments. Two
-things differ without a GPU: the size of the KV cache is given in bytes, and ``load_weights`` cannot be used for the
+TRL builds its engine by the name ``LLM`` of one module; this module replaces the name by one that adds arguments.
+Without a GPU two things differ: the size of the KV cache is given in bytes, and ``load_weights`` cannot be used for the
 weight sync, because the CPU kernels hold their weights packed; ``reload_weights`` (vLLM's layerwise reload) packs them
 again.
 """
@@ -60,7 +60,7 @@ class EngineError(ValueError):
 
 
 def check_versions(vllm: str) -> None:
-    """Raises ``EngineError`` outside the window: the seams reach into the engine."""
+    """Raises ``EngineError`` outside the window: the patches depend on the engine's internals."""
     parts = tuple(int(part) for part in vllm.split(".")[:2] if part.isdigit())
     low, high = SUPPORTED
     if not low <= parts < high:
@@ -90,8 +90,8 @@ def before_import(device: str, compiles: bool = False) -> None:
 def take_port() -> None:
     """Sets a free port for the engine's rendezvous.
 
-    TRL takes the first of four fixed ports that is free, so two trainings that begin at the same time on one machine
-    take the same one, and the second ends with ``EADDRINUSE``. Ranks have their port from their launcher.
+    TRL takes the first of four fixed ports that is free, so two trainers that start at the same time on one machine
+    take the same one, and the second ends with ``EADDRINUSE``. Several ranks get their port from their launcher.
     """
     if "MASTER_PORT" in os.environ or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return
@@ -103,9 +103,9 @@ def take_port() -> None:
 def leave_out(device: str) -> None:
     """Keeps TRL from importing vLLM for a trainer that does not use it; call it before TRL is imported.
 
-    The import's effects on the trainer are kept: TRL imports any installed vLLM, and on a GPU vLLM turns off torch's
-    cuDNN attention (``vllm/platforms/cuda.py``), which plans anew for each length, and has torch compile in one process
-    and Triton keep its tunings (``vllm/env_override.py``; its patches of torch's compiler are left out).
+    Keeps the import's effects on the trainer: TRL imports any installed vLLM, and on a GPU vLLM disables torch's cuDNN
+    attention (``vllm/platforms/cuda.py``), which builds a plan for each length, makes torch compile in one process, and
+    makes Triton store its autotuning results (``vllm/env_override.py``; its patches of torch's compiler are omitted).
     """
     checks: Any = importlib.import_module("trl.import_utils")
     if not hasattr(checks, "is_vllm_available"):
@@ -142,7 +142,7 @@ def graph_sizes(rows: int) -> List[int]:
     """Returns the batch sizes of decoding ``rows`` sequences, in the steps of vLLM's own list.
 
     vLLM captures up to twice ``max_num_seqs`` (0.31, vllm/config/vllm.py:2458). If no sequence has to wait, no decoding
-    step is larger than ``rows``: further graphs cost start-up and are not used.
+    step is larger than ``rows``: larger graphs cost start-up and are not used.
     """
     steps = [1, 2, 4, *range(8, 256, 8), *range(256, MOST_CAPTURED, 16)]
     return [size for size in steps if size < rows] + [rows]
@@ -202,11 +202,11 @@ def install_engine(seams: Mapping[str, Any], device: str, after: Optional[Callab
 
 
 def read_what_was_compiled() -> None:
-    """Lets vLLM read functions of torch's own backend, a CPU's, from its compile cache.
+    """Lets vLLM read functions compiled by torch's own backend, used on a CPU, from its compile cache.
 
-    vLLM stores them like others, but calls a method on the read function that only its own backend's have (0.31:
-    "'function' object has no attribute 'finalize_loading'"), and so compiles anew at every start. The cache is separate
-    for each kind of CPU, because code for one may not run on another and torch compares only versions.
+    vLLM stores them like others, but then calls a method that only functions of its own backend have (0.31: "'function'
+    object has no attribute 'finalize_loading'"), and so compiles again at every start. The cache is separate for each
+    kind of CPU, because code for one may not run on another and torch compares only versions.
     """
     try:
         decorators: Any = importlib.import_module("vllm.compilation.decorators")
@@ -288,13 +288,13 @@ def pack_tied_head(model: Any) -> None:
 
 
 class EngineWatch:
-    """Preemptions, and the highest share of the cache in use, since ``begin``.
+    """Counts preemptions, and the highest share of the cache in use, since ``begin``.
 
     Args:
         held: bytes of memory that building the engine took.
 
     Raises:
-        EngineError: the scheduler has another place than in the supported versions.
+        EngineError: the engine's scheduler is not where the supported versions have it.
     """
 
     def __init__(self, engine: Any, engine_bytes: int) -> None:

@@ -28,7 +28,7 @@ def uses_vllm(spec: TrialSpec) -> bool:
 
 
 def on_cpu(spec: TrialSpec) -> bool:
-    """Tells whether DeepSpeed trains without a GPU; ``use_cpu`` must then be unset, as it turns DeepSpeed off."""
+    """Tells whether DeepSpeed trains without a GPU; ``use_cpu`` must then be unset, because it disables DeepSpeed."""
     return spec.device == "cpu" and bool(spec.settings.get("deepspeed"))
 
 
@@ -69,7 +69,7 @@ def bring_in(spec: TrialSpec) -> Tuple[Any, Any]:
 
 
 def bring_in_ahead(spec: TrialSpec) -> None:
-    """Imports all modules that a trial of this key imports, late ones included.
+    """Imports all modules that a trial with this key imports, including those it imports late.
 
     Raises:
         IllegalSettingError, ImportError: the trial would fail with this.

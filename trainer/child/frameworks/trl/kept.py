@@ -1,8 +1,8 @@
 """Keeps a colocated engine between two TRL trials of a warm worker, and resets everything else.
 
-Kept: the imported packages, and a colocated engine with equal arguments. Everything else is made anew by the code of a
-trial in a process of its own. Weights are read again from their folder: they are in the page cache, and a second copy
-in the process would be memory that no real run has.
+Kept: the imported packages, and a colocated engine with equal arguments. All other objects are created again by the
+code of a trial in its own process. Weights are read again from their folder: they are in the page cache, and a second
+copy in the process would be memory that no real run has.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def begin(trial: TrialContext) -> None:
 
 
 def _attributes() -> Dict[str, Dict[str, Any]]:
-    """Returns the module and class attributes that seams replace, to be restored afterwards."""
+    """Returns the module and class attributes that patches for knobs replace, to restore them afterwards."""
     found = {name: dict(vars(module)) for name, module in list(sys.modules.items()) if name.startswith(OURS)}
     generation = sys.modules.get(MODULE)
     if generation is not None and hasattr(generation, "VLLMGeneration"):
@@ -114,7 +114,7 @@ def note(trial: TrialContext) -> None:
 
 
 def hand_on(trial: TrialContext) -> None:
-    """Makes TRL's next engine the kept one; call it before the seams are set.
+    """Makes TRL's next engine the kept one; call it before the patches are applied.
 
     TRL's constructor call raises ``MeterError`` if the engine would be built with other arguments.
     """
@@ -172,10 +172,10 @@ def _set_random(state: Tuple[Any, ...]) -> None:
 
 
 def put_back(state: Dict[str, Any]) -> str:
-    """Cleans up after a trial: trainer, model, optimizer and seams are released.
+    """Cleans up after a trial: releases trainer, model and optimizer, and undoes patches.
 
     Returns:
-        The parts of the trial that remained; empty if none did.
+        The parts of the trial that could not be released; empty if there are none.
     """
     _restore_attributes(state["modules"])
     restore_environment(state["environment"])

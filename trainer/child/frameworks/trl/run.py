@@ -33,7 +33,7 @@ FREE = (None, "none", "auto")
 
 
 def run_trial(trial: TrialContext) -> None:
-    """Runs the trial until the protocol is fulfilled. Raises the error of a failure (``failures.classify``)."""
+    """Runs the trial until the protocol is completed. Raises the error of a failure (``failures.classify``)."""
     spec = trial.spec
     importing.before_import(spec)
     with trial.startup(StartupPart.IMPORT):
@@ -69,7 +69,7 @@ def run_trial(trial: TrialContext) -> None:
 
 
 def convert(trial: TrialContext, model: Any) -> None:
-    """Converts ``model`` to FP8 if the trial asks for it; the result is among the trial's facts.
+    """Converts ``model`` to FP8 if the trial requests it; the result is among the trial's facts.
 
     Raises IllegalSettingError if the model, machine or environment does not support it.
     """
@@ -85,7 +85,7 @@ def convert(trial: TrialContext, model: Any) -> None:
 def install(trial: TrialContext, watches: List[Watch]) -> None:
     """Installs vLLM with the trial's arguments; adds the colocated engine's watch to ``watches`` once it is built.
 
-    Raises IllegalSettingError for a vLLM or TRL that the seams do not know.
+    Raises IllegalSettingError for a vLLM or TRL that the patches do not support.
     """
     from . import kept
 
@@ -107,7 +107,7 @@ def install(trial: TrialContext, watches: List[Watch]) -> None:
 def has_otherwise(llm: Any, seams: Mapping[str, Any]) -> Dict[str, Any]:
     """Returns the engine settings that differ from the requested ones, by knob.
 
-    vLLM changes some values with only a line in its log: it cuts a capture size, or turns prefix caching off for some
+    vLLM changes some values with only a line in its log: it reduces a capture size, or disables prefix caching for some
     models. The knob would be measured without an effect.
 
     A setting that this vLLM does not have is skipped.

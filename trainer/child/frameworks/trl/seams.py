@@ -1,4 +1,4 @@
-"""Sets knobs without a TRL setting from outside its code.
+"""Sets knobs that have no TRL setting, by patches from outside its code.
 
 This file is also copied unchanged into an exported configuration, so it imports nothing of ours.
 """
@@ -13,11 +13,11 @@ import torch
 
 
 class SeamError(ValueError):
-    """TRL has no such seam, or the seam cannot take the value."""
+    """TRL cannot be patched for this knob, or the knob's patch cannot use the value."""
 
 
 def apply_seams(seams: Mapping[str, Any], trainer: Any) -> None:
-    """Applies the seams. Raises ``SeamError`` for an unknown seam, or a value that it cannot take."""
+    """Patches the trainer for ``seams``. Raises ``SeamError`` for an unknown knob, or an unusable value."""
     for name, value in seams.items():
         if name not in SEAMS:
             raise SeamError("TRL has no seam %r; it has %s" % (name, ", ".join(sorted(SEAMS))))

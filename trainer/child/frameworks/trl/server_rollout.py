@@ -1,7 +1,7 @@
 """Sets exact completion lengths in a rollout server, and reads its engine's counters.
 
 TRL's client requests all rows of a generation at once, with one limit for all. A row can only have its own length in
-its own request, so one is sent for each different length, all at the same time; the engine schedules the same sequences
+its own request, so one request is sent for each distinct length, all at once; the engine schedules the same sequences
 either way, and shares a group's prompt by its prefix cache.
 """
 
@@ -41,7 +41,7 @@ def install_lengths(client: Any, lengths_of: Callable[[], Optional[Sequence[int]
 def by_length(
     generate: Any, prompts: Sequence[Any], features: Any, n: int, lengths: Sequence[int], sampling: Mapping[str, Any]
 ) -> Dict[str, Any]:
-    """Returns the answer of ``generate``, prompt by prompt and ``n`` rows of each, with the length of every row."""
+    """Returns the response of ``generate``, prompt by prompt with ``n`` rows of each; every row has its own length."""
     rows_of: Dict[int, List[int]] = {}
     for row, length in enumerate(lengths):
         rows_of.setdefault(length, []).append(row)
@@ -79,7 +79,7 @@ def exactly(sampling: Mapping[str, Any], length: int) -> Dict[str, Any]:
 
 
 class ServerWatch:
-    """Preemptions since ``begin``; the server reports its cache's use only at a moment, so it is left out."""
+    """Counts preemptions since ``begin``; omits cache use, which the server reports only for one moment."""
 
     engine_bytes: Optional[int] = None
     """The server's GPUs are not this process's to ask."""

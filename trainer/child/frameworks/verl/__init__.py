@@ -1,4 +1,4 @@
-"""verl: its own entry point as a trial, and its own file logger as records."""
+"""Runs verl's own entry point as a trial, and reads its file logger as records."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def run_trial(trial: Any) -> None:
 
 
 def key(spec: TrialSpec) -> str:
-    """Returns the key of the imports that a process can share: the framework alone."""
+    """Returns at once: verl runs in a separate process with its own imports."""
     return spec.framework
 
 
 def bring_in_ahead(_: TrialSpec) -> None:
-    """Returns at once: verl is a process of its own."""
+    """Returns at once, because verl is a separate process."""

@@ -1,6 +1,6 @@
 """Files through which a trial and its code inside verl's processes communicate.
 
-The trial writes the board with the completion lengths of each step. The code within verl waits for its step, and
+The trial writes the board, which has the completion lengths of each step. The code inside verl waits for its step, and
 reports each completion and each score. Lines are appended whole, by several processes at once.
 """
 
@@ -77,12 +77,12 @@ class Places:
 
     @property
     def rows(self) -> Path:
-        """A line for each completion: step, row, tokens of prompt and completion."""
+        """One line for each completion: step, row, tokens of prompt and completion."""
         return self.folder / "rows.jsonl"
 
     @property
     def scores(self) -> Path:
-        """A line for each score: number of the prompt, score."""
+        """One line for each score: number of the prompt, score."""
         return self.folder / "scores.jsonl"
 
     @property
@@ -106,7 +106,7 @@ def read_board(places: Places) -> Optional[Board]:
 
 
 def tell_failure(places: Places, failure: ReportedFailure) -> None:
-    """Records a failure; only the first is kept."""
+    """Records a failure; keeps only the first."""
     if not places.failed.exists():
         write_atomic(places.failed, dumps(failure), durable=False)
 
@@ -134,7 +134,7 @@ def append(path: Path, values: List[Any]) -> None:
 
 @dataclass
 class NewLines:
-    """Whole lines of a growing file, each once; an unfinished last line is read later."""
+    """Reads complete lines of a growing file, each once; reads an unfinished last line later."""
 
     path: Path
     _read: int = 0
@@ -153,7 +153,7 @@ class NewLines:
 
 @dataclass
 class FileTally:
-    """Completions and scores read from the trial's files so far."""
+    """Reads completions and scores from the trial's files, and holds those read so far."""
 
     places: Places
     rows: Dict[int, Dict[int, Tuple[int, int]]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Plans the kinds of a trial's verl steps, and turns each step's log line into a cycle record."""
+"""Plans the kinds of a trial's verl steps, and converts each step's log line to a cycle record."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def cycle_of(data: Mapping[str, Any], index: int, plan: StepLayout, where: str =
         data: metric -> number, or ``None`` if it is not finite.
 
     Raises:
-        MetricsError: a figure every step has is missing, or the phases do not fit into the step.
+        MetricsError: a required figure is missing, or the phases do not fit into the step.
     """
     seconds = _number(data, "timing_s/step", where)
     if seconds <= 0:
@@ -177,7 +177,7 @@ DIFFERENCE = 0.01
 
 
 def kinds_of(protocol: Protocol) -> Tuple[CycleKind, ...]:
-    """Returns the kinds of all steps, in order; verl runs them without pause, so no step can be repeated."""
+    """Returns the kinds of all steps, in order; verl runs them without a pause, so no step can be repeated."""
     plan = once(protocol)
     found: List[CycleKind] = []
     while (kind := plan.next()) is not None:
@@ -193,7 +193,7 @@ def once(protocol: Protocol) -> CyclePlan:
 
 @dataclass(frozen=True)
 class StepClock:
-    """End of a step: time, and the resources used so far."""
+    """End of a step: its time, and the resources used so far."""
 
     at: float
     """Time of the step's end, in monotonic seconds."""
@@ -232,7 +232,7 @@ class StepSequence:
 
     @property
     def finished(self) -> bool:
-        """Whether every step of the protocol was made."""
+        """True if every step of the protocol was made."""
         return self.done == len(self.kinds)
 
     @property
@@ -242,7 +242,7 @@ class StepSequence:
 
     @property
     def generated(self) -> bool:
-        """Whether all completions of the current step exist."""
+        """True if all completions of the current step exist."""
         return len(self.tally.rows.get(self.done + 1, {})) >= self._step.rows
 
     def begin(self) -> None:
@@ -262,7 +262,7 @@ class StepSequence:
         publish(self.places, Board(prompts, group, total, longest, tuple(self.steps)))
 
     def _targets(self, kind: CycleKind, turn: int) -> Optional[Tuple[int, ...]]:
-        """Returns the lengths of a step; verl itself deals rows to micro-batches, so all of a warm-up is longest."""
+        """Returns the lengths of a step; a warm-up has only the maximum, because verl assigns rows to micro-batches."""
         longest = self.spec.max_completion_length
         if kind is CycleKind.NATURAL:
             return None
@@ -328,7 +328,7 @@ class StepSequence:
     def _rows(self, number: int) -> List[Tuple[int, int]]:
         """Returns the tokens of prompt and completion of each row, in order.
 
-        Raises MeterError for missing rows, which verl ignores, or rows of other lengths than set.
+        Raises MeterError for missing rows, which verl ignores, or rows with other lengths than set.
         """
         found = self.tally.rows.get(number, {})
         if len(found) < self._step.rows:

@@ -41,7 +41,7 @@ def settings_of(spec: TrialSpec) -> Dict[str, Any]:
 
 
 def check(spec: TrialSpec) -> None:
-    """Raises ``IllegalSettingError``: a batch of another size than the trial's, or completions that get no lengths."""
+    """Raises ``IllegalSettingError`` for another batch size than the trial's, or completions without set lengths."""
     settings = settings_of(spec)
     check_rows(int(settings[UPDATE_PROMPTS]) * int(settings[GENERATIONS]), spec)
     for key, why in WITHOUT_LENGTHS.items():
@@ -51,7 +51,7 @@ def check(spec: TrialSpec) -> None:
 
 
 def words(spec: TrialSpec, paths: RunPaths, model: str, steps: int) -> List[str]:
-    """Returns the overrides: the user's keys, then the configuration's, then the meter's."""
+    """Returns the overrides: the user's keys, overridden by the configuration's, then by those for measurement."""
     loops = Places(paths.root).folder / "loops.yaml"  # JSON is YAML
     loops.write_text(json.dumps([{"name": LOOP, "_target_": "autotune_verl_rows.Measured"}]), encoding="utf-8")
     measuring: Dict[str, Any] = {
@@ -87,8 +87,8 @@ def words(spec: TrialSpec, paths: RunPaths, model: str, steps: int) -> List[str]
 def environment(paths: RunPaths, own: Mapping[str, str], torch: str = "") -> Dict[str, str]:
     """Returns the environment of verl and its Ray processes: ``own``, with the trial's paths.
 
-    verl makes every engine compile anew (``verl/trainer/constants_ppo.py``), because torch before 2.10 could leave half
-    a file in vLLM's cache; with a newer ``torch`` the cache is used. This changes only the start-up.
+    verl makes every engine compile again (``verl/trainer/constants_ppo.py``), because torch before 2.10 could leave a
+    partial file in vLLM's cache; with a newer ``torch`` the cache is used. This changes only the start-up.
     """
     path = own.get("PYTHONPATH", "")
     places = Places(paths.root)

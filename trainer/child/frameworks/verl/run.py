@@ -1,4 +1,4 @@
-"""A verl trial: ``python -m verl.trainer.main_ppo``, unchanged, with a Ray of its own, measured by its log.
+"""Runs a verl trial: ``python -m verl.trainer.main_ppo``, unchanged, with its own Ray, measured by its log.
 
 Completion lengths are set by an agent loop (``within/``), verl's own extension point. One trial has run on a GPU.
 """
@@ -57,7 +57,7 @@ class VerlFailedError(Exception):
 
 
 class Verl:
-    """One run of ``python -m verl.trainer.main_ppo``; its output goes to this process's own."""
+    """One run of ``python -m verl.trainer.main_ppo``; its output goes to the output of this process."""
 
     def __init__(self, argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
         self._child = subprocess.Popen(
@@ -88,7 +88,7 @@ class Verl:
                 sys.stdout.flush()
 
     def last_lines(self) -> str:
-        """Returns the last lines of the output; after the end, up to the last."""
+        """Returns the last lines of the output so far; after the end, waits for the complete output."""
         if self.status is not None:
             self._listener.join(LAST_WORDS_S)
         return "\n".join(list(self._lines))
@@ -166,9 +166,9 @@ _ASKED = re.compile(r"'(\w+)': ([\d.]+)")
 
 
 def unmet(log: str) -> str:
-    """Returns the demands that free resources cannot meet, and the resources, by the last state in ``log``; else empty.
+    """Returns the resource demands that cannot be met, and the resources, by the last state in ``log``; else empty.
 
-    Ray is about to meet a demand that free resources cover.
+    Ray will soon meet a demand that free resources cover.
     """
     last = log.rpartition(_STATUS)
     usage, _, demands = last[2].partition("Pending Demands:")
@@ -195,7 +195,7 @@ class RayDemands:
     _looked: float = float("-inf")
 
     def stuck(self, now: float) -> str:
-        """Returns the part of a sentence on a demand pending for over ``PATIENCE_S``; empty if there is none.
+        """Returns a clause about a demand that has been pending for over ``PATIENCE_S``; empty if there is none.
 
         ``now`` is in monotonic seconds.
         """
@@ -233,7 +233,7 @@ OF_TRIALS: Dict[str, str] = {
 
 
 def run_trial(trial: TrialContext) -> None:
-    """Runs the trial until the protocol is fulfilled. Raises the error of a failure (``failures.classify``)."""
+    """Runs the trial until the protocol is completed. Raises the error of a failure (``failures.classify``)."""
     spec, paths = trial.spec, trial.paths
     sockets = paths.sockets  # before the user's own variables may say another folder for temporary files
     put_environment(spec.passthrough)
@@ -332,17 +332,17 @@ class VerlFollower:
             )
 
     def _started(self) -> None:
-        """Ends the start-up: verl makes its log after everything is built."""
+        """Ends the start-up: verl creates its log after everything is built."""
         self._trial.part = None
         self._trial.journal.write(contract.StartupRecord(contract.StartupPart.LOAD, time.perf_counter() - self._began))
         self._mark(contract.Phase.GENERATE)
 
     def _mark(self, phase: contract.Phase) -> None:
-        """Rewrites the phase mark, also if unchanged, as a heartbeat."""
+        """Rewrites the phase mark, even if unchanged, as a heartbeat."""
         self._trial.journal.mark(phase.value, self._course.done, self._course.kind.value)
 
     def _is_enough(self) -> bool:
-        """Tells whether the parent has ended the recorded cycles; verl does not wait for the answer."""
+        """Tells whether the parent has ended the recorded cycles; verl continues without waiting for the decision."""
         if not self._trial.spec.protocol.looks or (read_answer(self._trial.paths) or (-1, ""))[1] != END:
             return False
         kinds = self._course.kinds[: self._course.done]

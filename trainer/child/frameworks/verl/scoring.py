@@ -1,8 +1,7 @@
-"""A trial's part inside the processes of verl: lengths and reports of completions, and the study's rewards.
+"""Code of a trial inside verl's processes: lengths and reports of completions, and the study's rewards.
 
-verl asks for one completion's reward at a time, from several threads of a reward worker.
-
-verl logs a failed reward and trains on the rest; this module reports the failure, so that the trial ends.
+verl requests one completion's reward at a time, from several threads of a reward worker. It logs a failed reward and
+trains on the rest; this module reports the failure, so that the trial ends.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Inside:
 
     @property
     def board(self) -> Board:
-        """The board as last read. Raises ``RuntimeError``: there is none."""
+        """The board as last read. Raises ``RuntimeError`` if there is none."""
         found = self._board or self._read()
         if found is None:
             raise RuntimeError("the trial has written no %s" % self.places.board)
@@ -53,7 +52,7 @@ class Inside:
         return self._board
 
     async def step(self, number: int) -> StepTargets:
-        """Waits for verl's step ``number``, from 1 on. Raises ``RuntimeError`` if it is not decided in time."""
+        """Waits for verl's step ``number``, from 1 on. Raises ``RuntimeError`` if the board does not get it in time."""
         until = time.monotonic() + WAIT_S
         while len(self.board.steps) < number:
             if time.monotonic() >= until:

@@ -16,7 +16,7 @@ scoring = ours("scoring")
 
 
 def row_of(columns: Dict[str, Any]) -> Dict[str, Any]:
-    """Converts a line to verl's columns; the columns that the reward reads travel as text."""
+    """Converts a line to verl's columns; encodes the columns that the reward reads as text."""
     prompt = columns["prompt"]
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     return {
@@ -28,7 +28,7 @@ def row_of(columns: Dict[str, Any]) -> Dict[str, Any]:
 
 
 class Prompts(RLHFDataset):  # type: ignore[misc]
-    """Prompts of the trial; one epoch holds the whole trial."""
+    """Prompts of the trial; one epoch contains the whole trial."""
 
     def _read_files_and_tokenize(self) -> None:
         rows = []

@@ -1,4 +1,4 @@
-"""verl's own single-turn agent loop, which sets and reports the length of each completion.
+"""verl's own single-turn agent loop, extended to set and report the length of each completion.
 
 verl loads it by ``actor_rollout_ref.rollout.agent.agent_loop_config_path``, one object for each completion.
 """
@@ -19,7 +19,7 @@ class Measured(SingleTurnAgentLoop):  # type: ignore[misc]
     _width = 0
 
     async def run(self, sampling_params: Any, **kwargs: Any) -> Any:
-        """Runs verl's own loop with the length that the trial has decided for this row."""
+        """Runs verl's own loop with the length that the trial has set for this row."""
         here = scoring.here()
         number, row = int(kwargs["global_steps"]), here.row(kwargs["index"], kwargs["session_id"])
         step = await here.step(number)
