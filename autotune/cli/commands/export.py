@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 
 
 RowOption = Annotated[
-    int,
-    typer.Option(
-        min=1, max=2, help="Row 1 has the same numerics as the baseline; row 2 changes numerics or the update."
-    ),
+    int, typer.Option(min=1, max=2, help="Row 1 keeps the baseline's numerics; row 2 changes numerics or the update.")
 ]
 TrialOption = Annotated[
     int | None, typer.Option(min=0, help="Export the configuration of trial N instead of a row.", metavar="N")
