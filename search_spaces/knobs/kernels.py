@@ -1,4 +1,4 @@
-"""Knobs of precision, master weights, optimizer, activation storage, kernels, compilation, allocator and data loader."""
+"""Knobs of precision, master weights, optimizer, activation storage, kernels, compilation, allocator, data loader."""
 
 from __future__ import annotations
 
