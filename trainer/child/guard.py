@@ -154,7 +154,7 @@ class ReferenceKernel:
             self._repeats *= 2
 
     def seconds(self) -> float:
-        """Returns the seconds of a single product, comparable between kernels with different repeat counts."""
+        """Returns the least seconds of a few samples after a warm-up, so that a short interruption is not drift."""
         self._once()
         return min(self._once() for _ in range(SAMPLES))
 

@@ -189,7 +189,7 @@ def _knobs(key: str, own: Word, words: Sequence[Word], name: str, program: Progr
 
 
 def training_processes(text: str, name: str) -> int:
-    """Returns notes on training options in the server's script, which override the keys of the file ``training``.
+    """Returns the number of training processes that a server's script also starts; 0 if none or unknown.
 
     Raises ConfigError for a text that is not a shell script.
     """
@@ -198,7 +198,7 @@ def training_processes(text: str, name: str) -> int:
 
 
 def unread_options(text: str, name: str, training: str) -> list[str]:
-    """Returns notes on options of a training in the server's script, which override the keys of file ``training``.
+    """Returns notes on training options in the server's script, which override the keys of the file ``training``.
 
     Raises ConfigError for a text that is not a shell script.
     """

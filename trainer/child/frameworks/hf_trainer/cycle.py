@@ -24,7 +24,7 @@ METHODS = ("compute_loss", "training_step", "get_batch_samples", "log", "_maybe_
 
 
 def check_methods(trainer: Any, methods: Sequence[str]) -> None:
-    """Collects losses and gradient norms that the trainer logged during a cycle."""
+    """Raises ``MeterError`` with the names in ``methods`` and ``METHODS`` that the trainer lacks."""
     missing = [name for name in (*methods, *METHODS) if not callable(getattr(trainer, name, None))]
     if missing:
         raise MeterError("this GRPOTrainer has no %s; its phases cannot be told apart" % ", ".join(missing))
@@ -32,7 +32,7 @@ def check_methods(trainer: Any, methods: Sequence[str]) -> None:
 
 @dataclass
 class TrainerLog:
-    """Losses and gradient norms that the trainer logged during a cycle."""
+    """Collects losses and gradient norms that the trainer logged during a cycle."""
 
     losses: List[Any] = field(default_factory=list)
     logs: List[Dict[str, Any]] = field(default_factory=list)
@@ -42,7 +42,7 @@ class TrainerLog:
         return sum(values) / len(values) if values else None
 
     def check(self, scaled: bool) -> None:
-        """Counts the optimizer step, the scheduler and the freeing of gradients as part of the update."""
+        """Raises ``NotFiniteError``. With a loss scaler (fp16) an infinite norm only means a skipped step."""
         if self.losses and not bool(torch.isfinite(torch.stack([x.float() for x in self.losses])).all()):
             raise NotFiniteError("the loss is not finite", Phase.UPDATE)
         norm = self.mean("grad_norm")
@@ -51,7 +51,7 @@ class TrainerLog:
 
 
 class OptimizerPhase(TrainerCallback):  # type: ignore[misc]
-    """Optimizer step, scheduler and freeing of gradients, as part of the update."""
+    """Counts the optimizer step, the scheduler and the freeing of gradients as part of the update."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter

@@ -118,7 +118,7 @@ class MeteredRollout:
         return [max(1, min(length, self._max_completion)) for length in wanted]
 
     def count_inputs(self, inputs: Any) -> None:
-        """Builds vLLM's sampling parameters for a completion of a fixed length, and prompts of a fixed length."""
+        """Counts the inputs of an update's forward pass."""
         rows, prompt = map(int, inputs["prompt_ids"].shape)
         completion = int(inputs["completion_ids"].shape[1])
         self.tally.computed_tokens += rows * (prompt + completion)

@@ -1,4 +1,4 @@
-"""vLLM's sampling parameters for a completion of a fixed length, and prompts of a fixed length."""
+"""Builds vLLM's sampling parameters for a completion of a fixed length, and prompts of a fixed length."""
 
 from __future__ import annotations
 

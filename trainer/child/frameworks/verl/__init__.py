@@ -16,9 +16,9 @@ def run_trial(trial: Any) -> None:
 
 
 def key(spec: TrialSpec) -> str:
-    """Returns at once: verl runs in a separate process with its own imports."""
+    """Returns the key of the imports that processes can share: the framework alone."""
     return spec.framework
 
 
 def bring_in_ahead(_: TrialSpec) -> None:
-    """Returns at once, because verl is a separate process."""
+    """Returns at once: verl runs in a separate process with its own imports."""
