@@ -19,15 +19,3 @@ def graphs() -> int:
     utils = sys.modules.get("torch._dynamo.utils")
     counters = getattr(utils, "counters", None)
     return 0 if counters is None else int(counters["stats"]["unique_graphs"])
-
-
-class CompileWatch:
-    """Counts compiled graphs; read at the end of every cycle."""
-
-    def __init__(self) -> None:
-        self._seen = graphs()
-
-    def took_part(self) -> bool:
-        """Tells whether a graph was compiled since the last call."""
-        before, self._seen = self._seen, graphs()
-        return self._seen > before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, Type
+from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 import torch
 
@@ -28,7 +28,7 @@ from ...meter import GradientSync
 from ...trial import TrialContext
 from . import cycle
 from .around import replace
-from .compiling import CompileWatch
+from .compiling import graphs
 from .quality import Quality
 from .rollout import MeteredRollout
 from .together import Together
@@ -120,18 +120,6 @@ SDPA_KERNELS = {
 """Kernels of ``torch.nn.functional.scaled_dot_product_attention`` -> the question in ``torch.backends.cuda``."""
 
 
-class EngineCounters(Protocol):
-    """Counts preemptions and cache use of the rollout engine in a cycle."""
-
-    engine_bytes: Optional[int]
-
-    def begin(self) -> None: ...
-
-    def end(self) -> Tuple[Optional[int], Optional[float]]:
-        """Returns (preemptions, highest share of the cache in use) since ``begin``."""
-        ...
-
-
 class Loop:
     """Divides the trainer's steps into cycles. A cycle begins when the trainer fetches its first batch and ends when
     its last update has been logged, so that it includes everything a user would wait for.
@@ -149,8 +137,8 @@ class Loop:
     MODULE: ClassVar[str] = "trl.trainer.grpo_trainer"
     """Module of the trainer's class."""
 
-    def __init__(self, trial: TrialContext, trainer: Any, updates: int, watch: Optional[EngineCounters] = None) -> None:
-        """Receives the number of optimizer updates of a cycle, and the watch of the engine if there is one."""
+    def __init__(self, trial: TrialContext, trainer: Any, updates: int, watch: Any = None) -> None:
+        """Takes the optimizer updates of a cycle, and the watch of the engine (``EngineWatch``) if there is one."""
         cycle.check_methods(trainer, (*self.METHODS, *self.PHASES, self.LOGPS))
         self._trial = trial
         self._spec: TrialSpec = trial.spec
@@ -163,7 +151,7 @@ class Loop:
         generations = updates * args.gradient_accumulation_steps // per_generation
         self._rollout = self.ROLLOUT(trainer, *longest, generations, trial.rank)
         self._seen = cycle.TrainerLog()
-        self._compiler = CompileWatch()
+        self._graphs = graphs()
         self._watch = watch
         self._guard = ClockGuard(ReferenceKernel(trial.spec.device), server_pid() if trial.rank == 0 else None)
         self._thrash = ThrashWatch()
@@ -310,7 +298,8 @@ class Loop:
         self._trial.facts["meter_share"] = self._overhead / self._clocked
         scaled = bool(self._trainer.args.fp16)  # by accelerate's scaler, or by DeepSpeed's own
         self._seen.check(scaled)
-        compiled = any(self._together.all(self._compiler.took_part()))
+        before, self._graphs = self._graphs, graphs()
+        compiled = any(self._together.all(self._graphs > before))
         judged = self._plan.judge(kind, verdict.outside_cpu, compiled)
         if compiled:
             self._trial.note("compiled", {"cycle": self._index, "kind": kind.value})

@@ -16,7 +16,7 @@ from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, memory_pool
 from ...model_facts import model_folder
 from ...reward_files import working_in
-from ...rewards import close_rewards, reward_facts
+from ...rewards import close_rewards
 from ...trial import TrialContext
 from ...user_environment import put_trial_environment
 from ..hf_trainer.around import replace
@@ -92,8 +92,7 @@ def run_trial(trial: TrialContext) -> None:
         with working_in(arguments.folder(spec)):
             _enter(entry, argv, trial)
     finally:
-        trial.facts.update(reward_facts(rewards))
-        close_rewards(rewards)
+        trial.facts.update(close_rewards(rewards))
 
 
 def words(trial: TrialContext, rewards: List[Callable[..., Any]], steps: int) -> List[str]:

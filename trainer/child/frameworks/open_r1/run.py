@@ -16,7 +16,7 @@ from ...checks import MEASURING, SET_UP, check_rows, prompt_count, prompts_of, r
 from ...contract import StartupPart, TrialSpec
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, MeterError
-from ...rewards import close_rewards, guarded, load_rewards, reward_facts
+from ...rewards import close_rewards, guarded, load_rewards
 from ...trial import TrialContext
 from ...user_environment import ENVIRONMENT_KEY
 from ..hf_trainer.around import replace
@@ -141,8 +141,7 @@ def run_trial(trial: TrialContext) -> None:
                 raise
             raise IllegalSettingError(str(error)) from error
         finally:
-            trial.facts.update(reward_facts(rewards))
-            close_rewards(rewards)
+            trial.facts.update(close_rewards(rewards))
     raise MeterError("grpo.py ended without having trained")
 
 

@@ -9,7 +9,7 @@ from ...contract import StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
 from ...model_facts import model_folder
-from ...rewards import close_rewards, reward_facts
+from ...rewards import close_rewards
 from ...trial import TrialContext
 from . import engine, importing
 from .server_rollout import Watch, watch_server
@@ -64,8 +64,7 @@ def run_trial(trial: TrialContext) -> None:
     try:
         drive.TrlLoop(trial, trainer, updates, watches[0] if watches else None).drive(trainer.train)
     finally:
-        trial.facts.update(reward_facts(rewards))
-        close_rewards(rewards)
+        trial.facts.update(close_rewards(rewards))
 
 
 def convert(trial: TrialContext, model: Any) -> None:
