@@ -31,11 +31,6 @@ def gone_to(place: str, folder: str | None) -> str | None:
     return posixpath.normpath(posixpath.join(folder or "", place))
 
 
-def from_start(folder: str | None) -> str | None:
-    """Returns a folder relative to the starting one, which is empty; ``None`` if unknown."""
-    return "" if folder in (".", os.getcwd()) else folder
-
-
 def in_folder(path: str, folder: str | None) -> str:
     """Returns ``path`` relative to the start, for a command that runs in ``folder``."""
     return posixpath.join(folder or "", path)

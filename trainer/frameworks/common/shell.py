@@ -9,6 +9,7 @@ or a here-document.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from tree_sitter import Node
 
 from search_spaces.knobs.model import whole_number
 from trainer.frameworks.common import shell_tree, shell_values
-from trainer.frameworks.common.script_folder import from_start, gone_to
+from trainer.frameworks.common.script_folder import gone_to
 from trainer.frameworks.common.shell_tree import ShellError, inner_of, line_of, links_of, parsed, text_of, words_in
 from trainer.frameworks.common.shell_tree import on_one_line as shown
 
@@ -400,7 +401,8 @@ class _Runner:
         environment = {each: value[0] for each, value in {**exported, **own}.items() if value}
         if name.rpartition("/")[2] == "env":
             environment.update(takewhile(lambda pair: pair[0] != "", map(assigned, words[1:])))
-        self.found.append(Command(tuple(words), environment, from_start(state.folder)))
+        folder = "" if state.folder in (".", os.getcwd()) else state.folder
+        self.found.append(Command(tuple(words), environment, folder))
         if any(_NO_NPU.search(word.text) for word in words) and not any("main_ppo" in word.text for word in words):
             return False
         if name in ("cd", "pushd", "popd"):

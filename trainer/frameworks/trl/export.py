@@ -78,8 +78,9 @@ def export(request: ExportRequest) -> Export:
     files.update(files_of(parts, request.configuration, request.device))
     if not by_torchrun(request):
         files[exported.ACCELERATE] = _accelerate_text(request)
-    if sharding := deepspeed_text(request):
-        files[exported.DEEPSPEED] = sharding
+    training, _, _ = settings(request.configuration, **request.sizes, passthrough=request.passthrough)
+    if training.get("deepspeed"):
+        files[exported.DEEPSPEED] = json.dumps(training["deepspeed"], indent=2) + "\n"
     if server:
         files[exported.SERVER] = _server_script(request)
     health = f"{base_url(PORT)}/health" if server else ""
@@ -99,15 +100,6 @@ class Part:
     """Arguments of the module."""
     why: str = ""
     """Reason in one sentence, for a part that no knob asks for."""
-
-    @property
-    def file(self) -> str:
-        return f"autotune_{self.name}.py"
-
-    @property
-    def text(self) -> str:
-        folder = _CHILD / _FOLDERS.get(self.name, "trl")
-        return (folder / f"{self.name}.py").read_text(encoding="utf-8")
 
 
 def parts_of(configuration: Mapping[str, KnobValue], device: str) -> tuple[Part, ...]:
@@ -142,7 +134,9 @@ def files_of(parts: tuple[Part, ...], configuration: Mapping[str, KnobValue], de
         for part in parts
     ]
     launcher = exported.fill(__file__, "launch", first=first, then="\n".join(then))
-    return {exported.LAUNCHER: launcher, **{part.file: part.text for part in parts}}
+    paths = {part.name: _CHILD / _FOLDERS.get(part.name, "trl") / f"{part.name}.py" for part in parts}
+    modules = {f"autotune_{name}.py": path.read_text(encoding="utf-8") for name, path in paths.items()}
+    return {exported.LAUNCHER: launcher, **modules}
 
 
 def by_torchrun(request: ExportRequest) -> bool:
@@ -248,13 +242,6 @@ def knob_keys(request: ExportRequest) -> dict[str, Any]:
         reached = trainer_settings(PORT, GROUP_PORT)
         training.update({key: reached[key] for key in ("vllm_server_base_url", "vllm_group_port")})
     return {**training, **model}
-
-
-def deepspeed_text(request: ExportRequest) -> str:
-    """Returns DeepSpeed's configuration as JSON; empty without DeepSpeed."""
-    training, _, _ = settings(request.configuration, **request.sizes, passthrough=request.passthrough)
-    found = training.get("deepspeed")
-    return json.dumps(found, indent=2) + "\n" if found else ""
 
 
 def whole_config(request: ExportRequest, rewards: Rewards) -> str:
