@@ -9,16 +9,7 @@ from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Seque
 
 import torch
 
-from ...contract import (
-    CycleKind,
-    CycleRecord,
-    Peaks,
-    Phase,
-    StartupPart,
-    StartupRecord,
-    TrialSpec,
-    WorstCaseRecord,
-)
+from ...contract import CycleKind, CycleRecord, Peaks, Phase, StartupPart, StartupRecord, WorstCaseRecord
 from ...cycles import CyclePlan, Settling, assign, doubled, resample
 from ...failures import MeterError
 from ...guard import ClockGuard, ReferenceKernel, server_pid
@@ -141,7 +132,7 @@ class Loop:
         """Takes the optimizer updates of a cycle, and the watch of the engine (``EngineWatch``) if there is one."""
         cycle.check_methods(trainer, (*self.METHODS, *self.PHASES, self.LOGPS))
         self._trial = trial
-        self._spec: TrialSpec = trial.spec
+        self._spec = trial.spec
         self._trainer = trainer
         self._plan = CyclePlan(trial.spec.protocol)
         self._updates = updates
@@ -306,12 +297,12 @@ class Loop:
         tally = cycle.over_ranks(self._rollout.tally, self._together)
         retries = self._meter.retries()
         usage = self._meter.usage(self._rollout.take_shapes())
-        known = {"index": self._index, "rank": self._trial.rank, "started": self._started, **self._engine_use()}
         record = cycle.make_record(
             tally,
             self._seen,
             verdict,
             self._trainer.args,
+            index=self._index,
             cycle_kind=kind,
             seconds=seconds,
             phases=phases,
@@ -321,7 +312,9 @@ class Loop:
             alloc_retries=None if retries is None else sum(retries.values()),
             process=None if usage is None else dataclasses.replace(usage, **self._gradients.take()),
             logp_mismatch=self._quality.mismatch(),
-            **known,
+            rank=self._trial.rank,
+            started=self._started,
+            **self._engine_use(),
         )
         self._pass_on(record, tally, retries)
 
