@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from autotune.domain import Fingerprint, Study, StudySpec
 from autotune.domain.differences import differing
-from autotune.errors import NotFoundError, StudyDiffersError
+from autotune.errors import AlreadyExistsError, NotFoundError, StudyDiffersError
 from autotune.ports import Store
 from trainer.child.contract import encode
 
@@ -22,7 +23,9 @@ def find_or_create(
     try:
         there = store.study(spec.name)
     except NotFoundError:
-        return store.create_study(spec, now), False
+        with suppress(AlreadyExistsError):  # another command begins it at this moment
+            return store.create_study(spec, now), False
+        there = store.study(spec.name)
     if _is(there, spec, any_sampler=any_sampler):
         return there, True
     if fork:

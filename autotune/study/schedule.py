@@ -142,11 +142,9 @@ def _next_alone(
     """Returns the next trial or the end if no trial runs."""
     if not trials or retries.undecided(trials, study.spec.baseline):
         return NextTrial(baseline_draft(study))
-    lost_cause = hopeless(trials)
-    if lost_cause is not None:
+    if (lost_cause := hopeless(trials)) is not None:
         return StudyEnd(lost_cause)
-    due = _due_round(study, trials, spent, remaining)
-    if due is not None:
+    if (due := _due_round(study, trials, spent, remaining)) is not None:
         return due
     because = limit_reached(budget, spent, trials)
     if because is None:
@@ -245,9 +243,7 @@ def _first_server(study: Study, trials: Sequence[Trial], configuration: Configur
 def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
     """Returns the wall seconds reserved for the confirmation; 0 without a time limit."""
     whole = budget.seconds_on(study.spec.resources.total_gpus)
-    if whole is None:
-        return 0.0
-    return confirmation.reserve_s(study, trials, whole)
+    return 0.0 if whole is None else confirmation.reserve_s(study, trials, whole)
 
 
 def kept_s(study: Study, trials: Sequence[Trial], budget: Budget, remaining: float, needed: float) -> float:

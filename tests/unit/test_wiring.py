@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -11,7 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from autotune import wiring
 from autotune.domain import Budget
 from autotune.domain.differences import differing
-from autotune.errors import StudyDiffersError, UsageError
+from autotune.errors import NotFoundError, StudyDiffersError, UsageError
 from autotune.frameworks import framework_named
 from autotune.ports import Assignment
 from autotune.running.local import LocalRunner
@@ -25,18 +26,14 @@ from tests.support.fakes import FakeStop, SeenObserver
 from tests.support.not_none import not_none
 
 
-def test_the_same_specification_is_the_same_study() -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_the_same_specification_is_the_same_study(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    """Another path of the interpreter is no other; ``late``: another command begins it between two looks."""
     store = open_store(":memory:")
     first, existed = wiring.find_or_create(store, f.study_spec(), f.NOW, fork=False)
-    again, found = wiring.find_or_create(store, f.study_spec(), f.NOW + 60, fork=False)
+    monkeypatch.setattr(store, "study", Mock(side_effect=[NotFoundError("not yet")] * late + [first]))
+    again, found = wiring.find_or_create(store, f.study_spec(python="/elsewhere/python"), f.NOW + 60, fork=False)
     assert (first.id, existed, found) == (again.id, False, True)
-
-
-def test_another_interpreter_path_is_not_another_study() -> None:
-    store = open_store(":memory:")
-    first, _ = wiring.find_or_create(store, f.study_spec(), f.NOW, fork=False)
-    moved, existed = wiring.find_or_create(store, f.study_spec(python="/elsewhere/python"), f.NOW, fork=False)
-    assert (moved.id, existed) == (first.id, True)
 
 
 def test_another_specification_under_the_name_is_refused_with_the_difference() -> None:
