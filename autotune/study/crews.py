@@ -24,7 +24,7 @@ LOOK_S = 0.2
 
 
 class Alone:
-    """``ports.Crew`` of one runner: an attempt runs on the thread that waits for it."""
+    """Implements ``ports.Crew`` for one runner: an attempt runs on the thread that waits for it."""
 
     places = nodes = ("",)
 

@@ -26,7 +26,7 @@ ALIKE = 0.1
 FEWEST_ALIKE = 8
 """Fewest earlier steps of the same lengths: the chance that all of eight are below the median of equals is 1 in 256."""
 GROWN = 0.1
-"""Share by which a trend must have moved the mean length before it is stated: less changes no decision."""
+"""Share by which a trend must have moved the mean length before it is stated; less does not affect a decision."""
 CUT = 0.1
 """Share of cut completions that is stated: from there on their lengths say little about what the policy would write."""
 FASTER = 0.05
@@ -79,11 +79,11 @@ class Tuned(Protocol):
 
     @property
     def mean_length(self) -> float:
-        """Mean completion tokens that it measured."""
+        """Mean completion tokens that the study measured."""
 
     @property
     def longest_allowed(self) -> int:
-        """Most completion tokens that it was made for."""
+        """Most completion tokens that the study allows for."""
 
     def seconds(self, mean: float, longest: float) -> float:
         """Predicts the seconds of an optimizer step at these lengths."""
@@ -124,7 +124,7 @@ def look(series: Series, limit: float | None = None, tuned: Tuned | None = None)
 
 
 def news(before: Sequence[Finding], now: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Returns the findings that were not stated before, are more urgent, or foretell another step."""
+    """Returns the findings that were not stated before, are more urgent, or predict another step."""
     known = {f.kind: f for f in before}
     return tuple(f for f in now if (old := known.get(f.kind)) is None or f.level > old.level or _is_elsewhere(old, f))
 
@@ -169,8 +169,8 @@ def _memory(
 
 
 def _unfitting(tuned: Tuned, longest: Trend) -> tuple[float, float, float] | None:
-    """Returns the length at which fitting is as likely as not, with a 95 % interval; ``None`` if the limit of
-    completions fits."""
+    """Returns the length that fits in memory with probability 0.5, with a 95 % interval; ``None`` if the longest
+    allowed completion fits."""
     start, end = longest.level, float(tuned.longest_allowed)
     if longest.level + longest.reach > end:  # the run allows more
         end = longest.record_at(longest.step * (1.0 + AHEAD))
@@ -203,7 +203,7 @@ def _median_s(steps: Sequence[Step]) -> float:
 
 
 def _leak(steps: Sequence[Step], limit: float | None, ends: float) -> Finding | None:
-    """States that memory grows while no completion is longer than all before."""
+    """States that memory grows although completions do not get longer."""
     longest, memory, rises, total = 0.0, 0.0, [], 0.0
     for place, step in enumerate(steps):
         record = step.longest is None or step.longest > longest
@@ -231,7 +231,7 @@ def _leak(steps: Sequence[Step], limit: float | None, ends: float) -> Finding | 
 
 
 def _slower(steps: Sequence[Step]) -> Finding | None:
-    """States that steps became slower than earlier ones with completions as long."""
+    """States that steps became slower than earlier ones with completions of the same length."""
     known = [s for s in steps[WARMING:] if s.seconds is not None and s.mean is not None]
     recent, earlier = known[-RECENT:], known[:-RECENT]
     if len(recent) < RECENT:
@@ -328,7 +328,7 @@ def _has(steps: Sequence[Step], figure: str) -> bool:
 
 
 def lacking(series: Series) -> tuple[str, ...]:
-    """Names the figures that the log lacks for findings, by the frameworks' own keys."""
+    """Returns the figures that findings need and the log lacks, by the frameworks' own keys."""
     steps = series.steps
     return tuple(" or ".join(NAMES[figure][:3]) for figure in NAMES if steps and not _has(steps, figure))
 

@@ -1,4 +1,4 @@
-"""Reads a training log as it grows, in bounded memory: the one file of this room that opens files."""
+"""Reads a training log as it grows, in bounded memory. Only this module of the package opens files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LogFile:
     """A log on disk: text that grows, is replaced or cut, or Trackio's database."""
 
     def __init__(self, path: Path, run: str | None = None) -> None:
-        """Prepares the reading of ``run`` of a database, or of its newest."""
+        """Prepares to read the log; of a database, the run named ``run`` or the newest."""
         self.path, self.run, self.series = path, run, Series()
         self._file: tuple[int, int] | None = None
         self._offset, self._rest, self._too_long = 0, b"", False
@@ -53,7 +53,7 @@ class LogFile:
         return note
 
     def close(self) -> None:
-        """Reads a last line that has no end: the run was killed, or writes none."""
+        """Reads a last line without an end of line, as a killed run leaves it."""
         self.series.read([self._rest.decode(errors="replace")])
         self._rest = b""
 
@@ -67,7 +67,7 @@ class LogFile:
         return f"{self.path} {how}; it is read again from its beginning, and steps read before are kept"
 
     def _lines(self, chunks: Iterator[bytes]) -> Iterator[list[str]]:
-        """Yields the telling lines of each chunk; keeps its unfinished last one."""
+        """Yields the relevant lines (``TELLING``) of each chunk; keeps its unfinished last line."""
         for chunk in chunks:
             self._offset += len(chunk)
             *whole, rest = _ENDS.split(self._rest + chunk)
@@ -99,8 +99,8 @@ class LogFile:
 
 
 def _within(path: Path) -> Path:
-    """Returns the log in a run's folder: ms-swift's, else the Trainer's newest state. Raises ``UsageError``: it is
-    TensorBoard's."""
+    """Returns the log in a run's folder: ms-swift's, else the Trainer's newest state. Raises ``UsageError`` for a
+    TensorBoard file."""
     if path.is_dir():
         inside = [path / name for name in _IN_FOLDER]
         saved = sorted(path.glob("checkpoint-*/trainer_state.json"), key=lambda file: file.stat().st_mtime)

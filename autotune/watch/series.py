@@ -43,7 +43,7 @@ TELLING = re.compile(
 )
 """Found in every line that is read; other lines of a large log are skipped unread."""
 MOST_STEPS = 50_000
-"""Steps held: longer than any published run; of a longer one the newest."""
+"""Most steps kept, more than any published run has; of a longer run the newest are kept."""
 FEWEST_CONFLICTS, CONFLICTS = 5, 0.2
 """Steps that contradict an earlier line of the same number, and their share of all lines, from which a log holds two
 runs: a run that was restarted contradicts itself once for each restart."""
@@ -67,7 +67,7 @@ class Step:
 
 
 class Series:
-    """Steps of one run, as its lines arrive."""
+    """Collects the steps of one run, as its lines arrive."""
 
     def __init__(self) -> None:
         self._steps: dict[int, Step] = {}
@@ -97,20 +97,20 @@ class Series:
 
     @property
     def mixed(self) -> bool:
-        """True if the lines are those of two runs."""
+        """True if the log contains the lines of two runs."""
         return self.conflicts >= FEWEST_CONFLICTS and self.conflicts >= CONFLICTS * self.lines
 
     @property
     def ended(self) -> bool:
-        """True if the last step is there."""
+        """True if the last step has been read."""
         return self.last_step is not None and self.last_step in self._steps
 
     def begin_anew(self) -> None:
-        """Notes that the file was replaced: a jump back in its first line is no conflict."""
+        """Notes that the file was replaced, so that an earlier step in its first line is not a conflict."""
         self._continues, self._pending = True, {}
 
     def read(self, lines: Iterable[str]) -> None:
-        """Reads more lines, whole and in order."""
+        """Reads further complete lines, in order."""
         for line in lines:
             self._read(line)
 
@@ -149,7 +149,7 @@ class Series:
         self._put(step)
 
     def _number(self, pairs: Mapping[str, str], epoch: float | None) -> int:
-        """Returns a line's step: by its own figure, by the progress bar before it, else by counting."""
+        """Returns a line's step: its own number, else that of the progress bar before it, else a count of lines."""
         for name in _NUMBERS:
             if name in pairs:
                 number, _, of = pairs[name].partition("/")
@@ -164,13 +164,13 @@ class Series:
         return max(earlier, default=0) + 1
 
     def _count(self) -> None:
-        """Counts the steps by their lines: two came after one state of the bar, so a buffer parted them."""
+        """Counts the steps by their lines: output was buffered if two lines follow one state of the progress bar."""
         self.counted, self.last_step, self._clock = True, None, None
         steps = list(self._steps.values())
         self._steps = {place: replace(s, number=place, seconds=None) for place, s in enumerate(steps, start=1)}
 
     def _seconds(self, number: int, pairs: Mapping[str, str]) -> float | None:
-        """Returns the seconds a step since the line before, where only the time since the start is logged."""
+        """Returns the seconds per step since the previous line, from the logged time since the start."""
         elapsed = _elapsed(number, pairs)
         if elapsed is None and self._bar is not None and self._bar[0] == number and not self.counted:
             elapsed = self._bar[1]

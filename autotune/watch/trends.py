@@ -1,4 +1,4 @@
-"""Trends of a run's lengths and memory, and the step at which one meets the other. Pure."""
+"""Trends of a run's lengths and memory, and the step at which the memory is exceeded. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Trend:
         return self.level + self.reach + (self.slope if slope is None else slope) * (step - self.step)
 
     def step_of(self, record: float, slope: float) -> float:
-        """Returns the step by which ``record`` is to be expected, at another slope; infinite if never."""
+        """Returns the step by which to expect ``record`` at the given slope; infinite if never."""
         missing = record - self.level - self.reach
         return self.step + (max(0.0, missing) / slope if slope > 0.0 else 0.0 if missing <= 0.0 else math.inf)
 
@@ -56,7 +56,7 @@ class Trend:
 def trend(steps: Sequence[Step], figure: str) -> Trend | None:
     """Fits a figure's trend; ``None`` with fewer than ``FEWEST`` steps that have it.
 
-    Lengths grow and then stay: where the last quarter of the steps rises less than the last half, it is the trend.
+    Lengths grow and then level off: if the last quarter of the steps rises less than the last half, it is the trend.
     """
     known = [(s.number, value) for s in steps[WARMING:] if (value := getattr(s, figure)) is not None]
     if len(known) < FEWEST:
@@ -80,7 +80,7 @@ class MemoryLine:
     proportion, the rest stays."""
 
     rest: float
-    """Bytes at no length."""
+    """Bytes at length 0."""
     each: float
     """Bytes a token of the longest completion."""
     spread: float
@@ -97,7 +97,7 @@ class MemoryLine:
 
 
 def memory_line(steps: Sequence[Step]) -> MemoryLine | None:
-    """Fits memory over the longest completion so far; ``None`` if the log does not show that one follows the other."""
+    """Fits memory over the longest completion so far; ``None`` if the log does not show that they are related."""
     records: dict[float, float] = {}
     longest = 0.0
     for step in steps[WARMING:]:

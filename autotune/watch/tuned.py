@@ -78,7 +78,7 @@ class TunedRun:
 def tuned_run(
     study: Study, trials: Sequence[Trial], row: RecommendationRow, limit: float | None = None
 ) -> TunedRun | None:
-    """Prepares a study's answers about one of its configurations; ``None`` if that has no measured speed.
+    """Prepares a study's predictions for one of its configurations; ``None`` if its speed was not measured.
 
     Args:
         limit: bytes of the memory that the run trains in; by default the study's.

@@ -1,4 +1,4 @@
-"""``autotune watch``: what a training run's own log foretells."""
+"""``autotune watch``: predicts problems of a training run from its log."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def watch(
 ) -> None:
     """Watches a training run by its own log.
 
-    Reads the logs of TRL, Open-R1, ms-swift and verl, and Trackio's database, while the run trains or after it. States
-    the step at which growing completions meet the memory, steps that became slower, memory that leaks, and, with
-    --study, whether the speed is the stated one and another configuration is faster by now; nothing without evidence.
+    Reads the logs of TRL, Open-R1, ms-swift and verl, and Trackio's database, while the run trains or after it.
+    Predicts the step at which growing completions exceed the memory. Reports slower steps, memory leaks, and,
+    with --study, whether the speed is as predicted and another configuration is now faster; nothing without evidence.
     Exit code 0: nothing to do; 3: act soon; 4: act now.
 
     \b
@@ -102,7 +102,7 @@ def watch(
 
 
 def _read(file: LogFile, following: bool) -> bool:
-    """Reads on; returns True if nothing will follow."""
+    """Reads the new lines; returns True if no more will follow."""
     try:
         note = file.poll()
     except UsageError as error:  # between two files of a rotation, or while a network drive is away
@@ -153,7 +153,7 @@ def _look(file: LogFile, limit: float | None, tuned: TunedRun | None) -> tuple[F
 def _show(
     file: LogFile, findings: Sequence[Finding], before: Sequence[Finding] | None, *, as_json: bool, following: bool
 ) -> None:
-    """Prints the run's state and findings; after a reading ``before``, the news."""
+    """Prints the run's state and findings; after a reading ``before``, only the new ones."""
     from autotune.watch.findings import lacking, news, state_words
 
     series, first, new = file.series, before is None, news(before or (), findings)
@@ -199,7 +199,7 @@ def _document(file: LogFile, findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def _notify(url: str | None, file: LogFile, findings: Sequence[Finding], before: Sequence[Finding]) -> None:
-    """Sends the urgent findings that are new; a webhook that fails does not end the watch."""
+    """Sends the urgent findings that are new; a failing webhook does not end the watch."""
     from autotune.watch.findings import news
 
     new = [finding for finding in news(before, findings) if finding.level]

@@ -236,7 +236,7 @@ def _step(facts: Facts, world: World) -> Column:
 def _passes(
     facts: Facts, world: World, times: Column | float, count: Column, efficiency: float, k: Column
 ) -> dict[str, Column]:
-    """Returns the seconds of one rank for all tokens ``times`` over in ``count`` micro-batches, k N FLOP a token."""
+    """Returns a rank's seconds for ``times`` all tokens, in ``count`` micro-batches; k FLOP a token and weight."""
     tokens = computed(facts, world) / facts["ranks"]
     context = tokens / np.maximum(1.0, facts["rows"] / facts["ranks"])
     attention = 6.0 * world.size.layers * world.size.width * context

@@ -20,7 +20,7 @@ TERMINATE_S, KILL_S = 2.0, 10.0
 
 
 class Guardian:
-    """The agent's end of the pipe. Create it before the agent becomes a subreaper (``become_subreaper``)."""
+    """Starts the guardian and holds the agent's end of its pipe. Create it before ``become_subreaper``."""
 
     def __init__(self) -> None:
         started = subprocess.Popen(

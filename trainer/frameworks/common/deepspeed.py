@@ -1,7 +1,7 @@
 """DeepSpeed's configuration for every framework: built from our knobs, and read from a user's own. Pure.
 
 We write every value, so that the defaults of another DeepSpeed change nothing; only values that transformers fills in
-from the trainer's own keys are ``"auto"``. It refuses a value that differs from the trainer's
+from the trainer's own keys are ``"auto"``. transformers refuses a value that differs from the trainer's
 (``integrations/deepspeed.py:129-189`` of 5.17, as of 4.52: ``trainer_config_process``, ``trainer_config_finalize``).
 """
 

@@ -189,7 +189,7 @@ class _Recipe(Config):
     refusal = staticmethod(refusal)
 
     def knobs_beside(self, accelerate: Accelerate, processes: int) -> dict[str, KnobValue]:
-        """Returns the recipe's knobs; without a precision in the recipe, the accelerate file's."""
+        """Returns the recipe's knobs; if the recipe sets no precision, takes the accelerate file's."""
         knobs = all_knobs(lambda keys: from_keys(keys, processes), self.values, self.report)
         for error in differing(self.values, accelerate, processes):
             self.faults.add(error)
