@@ -20,7 +20,7 @@ WORDS = {
     for function in (
         *(phase_bars.gain_bar, phase_bars.phase_bars, copies.launcher_words, copies.prompt_words, links.trial_page),
         *(trials_view.name_of, trials_view.sure_word, trials_view.changed_words, trials_view.marked_speed),
-        trials_view.tone,
+        *(trials_view.shared_value, trials_view.tone),
         *(sentences.evidence_words, sentences.lengths_words, sentences.memory_words, sentences.row_gain_words),
         *(sentences.gain_figure, sentences.measured_words, sentences.model_name, sentences.phase_words),
         *(numbers.format_duration, numbers.per_second, numbers.rate, standings.count, standings.outcome_word),

@@ -10,10 +10,11 @@ from api.dashboard.answer_view import answer_view, first_shares
 from api.dashboard.budget_view import budget_view, go_on_command
 from api.dashboard.filters import TrialFilter
 from api.dashboard.timeline import timeline_chart
-from api.dashboard.trials_view import failures, name_of, trial_table
+from api.dashboard.trials_view import name_of, trial_table
 from autotune.charts.chart import Chart
 from autotune.charts.history import history
 from autotune.documents.study import timestamp
+from autotune.insights.standings import failure_groups
 from autotune.insights.why import shares_lines
 from autotune.recommendation.annotations import Annotation
 from autotune.recommendation.current import Lives
@@ -21,6 +22,8 @@ from autotune.recommendation.reading import StudyReading
 from autotune.wording.numbers import format_size
 from autotune.wording.sentences import gain_figure, model_name
 from autotune.wording.text import clean, in_order, knob_value
+
+SHOWN_FAILURES = 20
 
 
 def study_charts(reading: StudyReading, places: Mapping[int, str]) -> tuple[Chart, Chart]:
@@ -60,7 +63,7 @@ def study_view(
         history=charts[0],
         timeline=charts[1],
         trials=trial_table(reading, selection, notes=notes),
-        failures=failures(reading),
+        failures=failure_groups(reading.trials)[:SHOWN_FAILURES],
         command=go_on_command(reading, command),
         setup=_setup(reading),
         baseline=tuple((clean(n), knob_value(spec.baseline[n], n)) for n in in_order(spec.baseline)),

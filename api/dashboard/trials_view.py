@@ -12,13 +12,13 @@ from api.dashboard.links import study_page
 from api.filters import SORTS
 from autotune.documents.study import trial_json
 from autotune.domain import Trial, TrialState
+from autotune.insights.standings import folded
 from autotune.recommendation.annotations import Annotation
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.statistics import evidence
 from autotune.wording.sentences import PERMITTED_MARK, measured_words
-from autotune.wording.text import changes, clean, in_order
+from autotune.wording.text import changes, clean, in_order, knob_value
 
-SHOWN_FAILURES = 20
 SHOWN_KNOBS = 12
 
 
@@ -30,7 +30,6 @@ def trial_table(
 ) -> SimpleNamespace:
     """Returns a page of ``most`` trials that pass the filter; by default the best."""
     selection = selection or TrialFilter()
-    fastest = max((t.tokens_per_hour or 0.0 for t in reading.trials), default=0.0)
     part = trials_page(reading, selection, most)
     study_id = reading.study.id
     heads = tuple(n for n in selection.columns if n in reading.differing) or reading.differing[:SHOWN_KNOBS]
@@ -38,7 +37,8 @@ def trial_table(
         heads=heads,
         found=reading,
         part=part,
-        fastest=fastest,
+        rows=folded(part.shown),
+        fastest=max((t.tokens_per_hour or 0.0 for t in reading.trials), default=0.0),
         over=f"vs {reading.reference_word}",
         before=part.turned(study_page(study_id), selection, -1),
         after=part.turned(study_page(study_id), selection, 1),
@@ -51,6 +51,12 @@ def trial_table(
         csv=study_page(study_id, selection.query()).replace(f"/{study_id}", f"/{study_id}/trials.csv", 1),
         notes=notes or {},
     )
+
+
+def shared_value(trials: Sequence[Trial], name: str) -> str:
+    """Formats a knob of the trials of one row; ``…`` where they differ."""
+    values = {knob_value(trial.configuration.get(name), name) for trial in trials}
+    return values.pop() if len(values) == 1 else "…"
 
 
 def marked_speed(trial: Trial, reading: StudyReading) -> str:
@@ -67,12 +73,6 @@ def tone(trial: Trial) -> str:
     if trial.state is TrialState.RUNNING:
         return "now"
     return "good" if trial.feasible else ""
-
-
-def failures(reading: StudyReading) -> tuple[Trial, ...]:
-    """Returns the failed trials, the latest first, at most ``SHOWN_FAILURES``."""
-    failed = [t for t in reading.trials if t.state is TrialState.FAIL]
-    return tuple(sorted(failed, key=lambda t: (t.finished_at or 0.0, t.number), reverse=True)[:SHOWN_FAILURES])
 
 
 def changed_words(trial: Trial, reading: StudyReading) -> str:

@@ -87,10 +87,10 @@ def settled(reading: StudyReading, query: WhyQuery) -> WhyQuery:
 
 
 def _failing_values(trials: Sequence[Trial], knob: str) -> int:
-    """Ranks a knob for the map by its values with failures plus all its values; 0 if there are too many."""
+    """Ranks a knob for the map by its number of values with failures; -1 if it has too many values."""
     failed = {t.configuration.get(knob) for t in trials if t.state is TrialState.FAIL}
     every = {t.configuration.get(knob) for t in trials}
-    return len(failed) + len(every) if len(every) <= MOST_VALUES else 0
+    return len(failed) if len(every) <= MOST_VALUES else -1
 
 
 def _fits(reading: StudyReading, query: WhyQuery, linked: bool, predict_pairs: PredictPairs) -> Chart:

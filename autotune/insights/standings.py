@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from autotune.domain import Configuration, Trial, TrialKind, TrialState
 from autotune.domain.outcomes import FAILURE_WORDS
@@ -35,17 +37,10 @@ def standings(
     found = []
     for merit, _, configuration, runs in sorted(ranked, key=lambda each: each[:2])[:most]:
         ratio = None if anchor is None else evidence.gain_value(trials, configuration, anchor.configuration)
-        found.append(
-            Standing(
-                configuration=configuration,
-                tokens_per_hour=evidence.speed(runs),
-                merit=-merit,
-                numbers=tuple(t.number for t in runs),
-                ratio=ratio,
-                same_learning=evidence.same_learning(configuration, baseline, framework),
-                confirmed=any(t.kind is TrialKind.CONFIRM for t in runs),
-            )
-        )
+        same = evidence.same_learning(configuration, baseline, framework)
+        confirmed = any(t.kind is TrialKind.CONFIRM for t in runs)
+        numbers = tuple(t.number for t in runs)
+        found.append(Standing(configuration, evidence.speed(runs), -merit, numbers, ratio, same, confirmed))
     return tuple(found)
 
 
@@ -68,6 +63,26 @@ def _reason(trial: Trial) -> str:
     """Returns the name of a failed trial's reason."""
     reason = None if trial.outcome is None else trial.outcome.reason
     return "FAIL" if reason is None else reason.value
+
+
+def failure_groups(trials: Iterable[Trial]) -> list[list[Trial]]:
+    """Collects failed trials whose outcome is the same sentence; groups and trials with the latest first."""
+    failed = (trial for trial in trials if trial.state is TrialState.FAIL)
+    groups: dict[str, list[Trial]] = {}
+    for trial in sorted(failed, key=lambda t: (t.finished_at or 0.0, t.number), reverse=True):
+        groups.setdefault(_failure(trial), []).append(trial)
+    return list(groups.values())
+
+
+def folded(trials: Iterable[Trial]) -> list[list[Trial]]:
+    """Returns the trials in their order, in groups of one; three or more neighbours that failed alike are one group."""
+    groups = [list(group) for _, group in groupby(trials, _failure)]
+    return [part for group in groups for part in ([group] if len(group) > 2 else [[trial] for trial in group])]
+
+
+def _failure(trial: Trial) -> str:
+    """Returns the sentence of a failure; the number of another trial."""
+    return trial.outcome.sentence() if trial.state is TrialState.FAIL and trial.outcome else str(trial.number)
 
 
 def source_words(source: str) -> str:
@@ -106,24 +121,15 @@ class Counts:
 
     def sentence(self) -> str:
         """Lists the counts: ``12 tried: 7 ok, 2 stopped early, 2 OOM, 1 CRASH``."""
-        parts = [f"{n} {FAILURE_WORDS.get(reason, reason)}" for reason, n in self.failures.items()]
-        stopped = self.states.get(TrialState.PRUNED.value, 0)
-        if stopped:
-            parts.insert(0, f"{stopped} stopped early")
-        ok = self.states.get(TrialState.COMPLETE.value, 0)
-        running = self.states.get(TrialState.RUNNING.value, 0)
-        if running:
-            parts.append(f"{running} running")
-        return f"{self.tried} tried: " + ", ".join([f"{ok} ok", *parts])
+        ok, stopped, running = (self.states.get(state, 0) for state in ("COMPLETE", "PRUNED", "RUNNING"))
+        failures = [(n, FAILURE_WORDS.get(reason, reason)) for reason, n in self.failures.items()]
+        named = [(stopped, "stopped early"), *failures, (running, "running")]
+        return f"{self.tried} tried: {', '.join([f'{ok} ok', *(f'{n} {word}' for n, word in named if n)])}"
 
 
 def count(trials: Iterable[Trial]) -> Counts:
     """Counts trials by state, and failures by reason, the most frequent first."""
-    states: dict[str, int] = {}
-    failures: dict[str, int] = {}
-    for trial in trials:
-        states[trial.state.value] = states.get(trial.state.value, 0) + 1
-        if trial.state is TrialState.FAIL:
-            label = _reason(trial)
-            failures[label] = failures.get(label, 0) + 1
-    return Counts(states, dict(sorted(failures.items(), key=lambda item: (-item[1], item[0]))))
+    every = tuple(trials)
+    failures = Counter(_reason(trial) for trial in every if trial.state is TrialState.FAIL)
+    states = Counter(trial.state.value for trial in every)
+    return Counts(dict(states), dict(sorted(failures.items(), key=lambda item: (-item[1], item[0]))))

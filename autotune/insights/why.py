@@ -260,25 +260,11 @@ def why_json(why: Why | None) -> dict[str, Any] | None:
     """Converts ``Why`` to the public JSON; ``None`` without reasons."""
     if why is None:
         return None
-    document: dict[str, Any] = plain(
-        {
-            "rows": [
-                {
-                    "title": row.title,
-                    "limits": list(row.limits),
-                    "shares": shares_json(row.shares),
-                    "failed_neighbours": [encode(failed) for failed in row.failed_neighbours],
-                }
-                for row in why.rows
-            ],
-            "ruled_out": [ruled_json(r) for r in why.ruled_out],
-            "combinations": why.combinations,
-            "legal": why.legal,
-            "tried": why.tried,
-            "exact": why.exact,
-            "began": list(why.began),
-        }
-    )
+    rows = [
+        {**vars(row), "shares": shares_json(row.shares), "failed_neighbours": list(map(encode, row.failed_neighbours))}
+        for row in why.rows
+    ]
+    document: dict[str, Any] = plain({**vars(why), "rows": rows, "ruled_out": list(map(ruled_json, why.ruled_out))})
     return document
 
 
@@ -305,11 +291,5 @@ def shares_json(shares: KnobShares | None) -> dict[str, Any] | None:
 
 def ruled_json(ruled: RuledOut) -> dict[str, Any]:
     """Converts one reason that ruled something out to JSON."""
-    return {
-        "by": ruled.by.value,
-        "name": ruled.name,
-        "count": ruled.count,
-        "exact": ruled.exact,
-        "sentence": ruled.sentence or None,
-        "trials": list(ruled.trials),
-    }
+    document: dict[str, Any] = plain({**vars(ruled), "sentence": ruled.sentence or None})
+    return document

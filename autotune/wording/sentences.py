@@ -88,7 +88,9 @@ def lengths_words(row: RecommendationRow) -> str:
         unit = "" if said else " tokens a completion"
         mean = "" if figure.mean_length is None else f" ({figure.mean_length:.0f}{unit})"
         if figure.tokens_per_hour is not None:
-            said.append(f"{rate(figure.tokens_per_hour)} at {LENGTHS.get(figure.at, figure.at)}{mean}")
+            said.append(
+                f"{rate(figure.tokens_per_hour, row.low, row.high)} at {LENGTHS.get(figure.at, figure.at)}{mean}"
+            )
     return ", ".join(said)
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from autotune.cli import console
 from autotune.cli.commands.start_options import PriceOption, UpdatesOption
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument
-from autotune.cli.screens.live import failure_words
+from autotune.cli.screens.live import failure_lines
 from autotune.cli.screens.shell_words import short_path
 from autotune.cli.screens.study import end_screen
 from autotune.cli.screens.tables import STANDINGS_WIDTH, TRIALS_WIDTH, knob_columns, standings_table, trials_table
@@ -34,7 +34,6 @@ from autotune.wording.sentences import PERMITTED_NOTE, phase_words
 from autotune.wording.text import brief, clean
 
 BEST_SHOWN = 5
-FAILURES_SHOWN = 3
 
 
 class TrialOrder(StrEnum):
@@ -83,8 +82,7 @@ def _status_screen(read: StudyReading, lives: Lives, now: float) -> RenderableTy
     lines += [Text(f"running  {words}", "cyan", overflow="fold") for words in running or ["nothing"]]
     lines += [Text(f"places   {words}", overflow="fold") for words in idle_words(read.places)]
     lines += [Text(f"GPUs     {clean(sentence)}", "red", overflow="fold") for sentence in read.avoided_gpus]
-    failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
-    lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
+    lines += [Text(line, "red") for line in failure_lines(trials, study)]
     ranked = standings(trials, spec.baseline, spec.framework, BEST_SHOWN)
     if ranked:
         shown = [spec.baseline, *(row.configuration for row in ranked)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rich.console import Group, RenderableType
@@ -13,7 +13,7 @@ from autotune.cli.screens.tables import STANDINGS_WIDTH, KnobColumns, knob_colum
 from autotune.cli.screens.text import bar, clock_time, fit
 from autotune.domain import Budget, Event, Study, Trial, TrialState
 from autotune.domain.places import TrialPlace
-from autotune.insights.standings import Standing, count, standings
+from autotune.insights.standings import Standing, count, failure_groups, standings
 from autotune.wording.numbers import format_duration
 from autotune.wording.sentences import PERMITTED_NOTE, model_name, phase_words
 from autotune.wording.text import brief
@@ -112,10 +112,7 @@ def live_table(state: LiveState, width: int = WIDTH) -> RenderableType:
     lines: list[RenderableType] = [_line(_title(state), width, "bold")]
     lines.extend(_best(state, columns, width))
     lines.extend(_line(text, width, "cyan") for text in _running(state))
-    failed = [t for t in state.trials if t.state is TrialState.FAIL and t.outcome is not None]
-    latest = sorted(failed, key=lambda t: (t.finished_at or 0.0, t.number))[-FAILURE_ROWS:]
-    failures = (f"failed   #{t.number} {failure_words(t, state.study)}" for t in reversed(latest))
-    lines.extend(_line(text, width, "red") for text in failures)
+    lines.extend(_line(text, width, "red") for text in failure_lines(state.trials, state.study))
     lines.append(_line(_counts(state), width))
     lines.append(_line(budget_line(state), width))
     if state.message:
@@ -160,12 +157,13 @@ def _present(state: LiveState, trial: Trial, phase: CurrentPhase | None, since: 
     return f"running  #{trial.number} {trial.kind.value}{at}, {where} for {lasted}{what}"
 
 
-def failure_words(trial: Trial, study: Study) -> str:
-    """Describes a failed trial: its cause, then its differences from the baseline."""
-    outcome = trial.outcome
-    sentence = "failed" if outcome is None else outcome.sentence()
-    changed = "" if trial.number == 0 else f" [{brief(trial.configuration, study.spec.baseline)}]"
-    return f"{fit(sentence, 52)}{changed}"
+def failure_lines(trials: Sequence[Trial], study: Study) -> Iterator[str]:
+    """Yields a line for each of the last causes of failures: how many had it, and the last trial's differences."""
+    for trial, *earlier in failure_groups(trials)[:FAILURE_ROWS]:
+        sentence = "failed" if trial.outcome is None else trial.outcome.sentence()
+        alike = f" and {len(earlier)} earlier" if earlier else ""
+        changed = "" if trial.number == 0 else f" [{brief(trial.configuration, study.spec.baseline)}]"
+        yield f"failed   #{trial.number}{alike} {fit(sentence, 52)}{changed}"
 
 
 def _counts(state: LiveState) -> str:

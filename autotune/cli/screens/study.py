@@ -9,10 +9,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from autotune.cli.screens.text import LABEL_WIDTH, SMALLEST_SHARE, LabelGrid, clock_time, fit
-from autotune.domain import Budget, Protocol, RecommendationRow, StudySpec, Trial, TrialState
+from autotune.domain import Budget, Protocol, RecommendationRow, StudySpec, Trial
 from autotune.insights.feasibility import advice
 from autotune.insights.roofline import roof_of
-from autotune.insights.standings import count
+from autotune.insights.standings import count, failure_groups
 from autotune.insights.why import RowReasons, Why, knob_lines, range_words, ruled_words
 from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence
@@ -140,7 +140,7 @@ def _add_row(grid: LabelGrid, row: RecommendationRow, reading: StudyReading, *, 
     grid.add("sure", sure if whole else _cut(sure, 3))
     runs = () if reading.reference is None else evidence.feasible(reading.trials)[reading.reference]
     before = evidence.speed(runs) if runs else None
-    instead = "" if before is None or row.gain is None else f", instead of {rate(before)}"
+    instead = "" if before is None or row.gain is None else f", instead of {rate(before, row.low, row.high)}"
     grid.add("tokens/hour", speed_words(row, instead))
     trial = next((t for t in reading.trials if t.number in row.trials and t.speed_cycles()), None)
     roof = roof_of(reading.study, reading.fingerprint)
@@ -180,16 +180,11 @@ def _add_failure(grid: LabelGrid, trials: Sequence[Trial]) -> None:
     ran = sum(t.emulated and t.feasible for t in trials)
     if ran:
         grid.add("note", f"FP8 was emulated in every trial that held ({ran}); such a trial is never recommended.")
-    failed = [t for t in trials if t.state is TrialState.FAIL and t.outcome is not None]
-    seen: dict[str, tuple[str, int]] = {}
-    for trial in failed:
-        if trial.outcome is not None:
-            sentence, times = trial.outcome.sentence(), seen.get(trial.outcome.sentence(), ("", 0))[1]
-            seen[sentence] = (advice(trial, trials), times + 1)
-    ranked = sorted(seen.items(), key=lambda item: -item[1][1])[:SUGGESTIONS]
-    for sentence, (suggestion, times) in ranked:
-        grid.add("cause", f"{sentence} ({times} of {len(failed)} failures)")
-        if suggestion:
+    groups = failure_groups(t for t in trials if t.outcome is not None)
+    for alike in sorted(groups, key=len, reverse=True)[:SUGGESTIONS]:
+        sentence = "" if alike[0].outcome is None else alike[0].outcome.sentence()
+        grid.add("cause", f"{sentence} ({len(alike)} of {sum(map(len, groups))} failures)")
+        if suggestion := advice(alike[0], trials):
             grid.add("hint", suggestion)
 
 

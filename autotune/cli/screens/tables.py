@@ -12,7 +12,7 @@ from rich.text import Text
 
 from autotune.cli.screens.text import fit
 from autotune.domain import Configuration, Trial, TrialState
-from autotune.insights.standings import Standing, outcome_word
+from autotune.insights.standings import Standing, folded, outcome_word
 from autotune.wording.numbers import rate, signed_percent
 from autotune.wording.sentences import PERMITTED_MARK, measured_words
 from autotune.wording.text import differing, knob_value, short_name
@@ -96,13 +96,15 @@ TRIALS_WIDTH = 46
 
 
 def trials_table(trials: Sequence[Trial], columns: KnobColumns) -> Table:
-    """Draws a table with a row for each trial, in the order given."""
+    """Draws a table with a row for each trial, in the order given; neighbours that failed alike share one."""
     heads: dict[str, Side] = {"trial": "right", "kind": "left", "outcome": "left", "tokens/hour": "right"}
     table = plain_table([*heads.items(), *((head, "right") for head in columns.heads.values())])
-    for trial in trials:
-        label, style = outcome_label(trial)
-        cells = [f"#{trial.number}", trial.kind.value, label, measured_words(trial)]
-        table.add_row(*(Text(cell, style) for cell in (*cells, *columns.cells(trial.configuration))))
+    for alike in folded(trials):
+        trial, (label, style) = alike[0], outcome_label(alike[0])
+        number = f"#{trial.number}" + (f" x{len(alike)}" if len(alike) > 1 else "")
+        values = zip(*(columns.cells(each.configuration) for each in alike), strict=True)
+        knobs = (value[0] if len(set(value)) == 1 else "…" for value in values)
+        table.add_row(*(Text(c, style) for c in (number, trial.kind.value, label, measured_words(trial), *knobs)))
     return table
 
 

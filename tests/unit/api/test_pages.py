@@ -14,6 +14,7 @@ from api.dashboard.study_view import study_view
 from autotune.charts.assets import STYLE
 from autotune.charts.phase_bars import gain_bar, phase_bars
 from autotune.cli.screens.study import end_screen
+from autotune.cli.screens.tables import knob_columns, trials_table
 from autotune.domain import Budget, FailureReason, Outcome, Phase, Pool, Study, Trial, TrialKind, TrialState
 from autotune.recommendation.reading import AnswerSource, StudyReading, read_study
 from autotune.recommendation.recommend import recommend
@@ -168,6 +169,23 @@ def test_a_large_study_is_cut_and_says_so() -> None:
     assert f"{PAGE + 50} trials, best first; page 1 of 2" in words_of(page)
     assert page.count('<th scope="row"><input type="checkbox" name="trial"') == PAGE
     assert len(page) < 500_000
+
+
+def test_three_trials_that_failed_alike_are_one_row_and_one_cause() -> None:
+    illegal = factories.failure(FailureReason.ILLEGAL, message="six rows hold no whole group")
+    sizes = {n: factories.configuration(micro_batch_size=n, precision="bf16") for n in (1, 2, 3, 4)}
+    refused = [factories.failed(n, illegal, configuration=sizes[n]) for n in (1, 2, 3)]
+    trials = (factories.finished(0), *refused, factories.failed(4, configuration=sizes[4]))
+    said = words_of(drawn(snapshot(trials)))
+    assert "3× #3 invalid settings: six rows hold no whole group" in said
+    assert "the same: #2 , #1" in said
+    assert "#1 ×3 #2 #3 search invalid settings - … bf16" in said
+    assert "#4 search OOM - 4 bf16" in said
+    table = text(trials_table(trials, knob_columns([t.configuration for t in trials], 40)))
+    assert [line.split() for line in table.splitlines()][2:] == [
+        ["#1", "x3", "search", "invalid", "settings", "-", "…", "bf16"],
+        ["#4", "search", "OOM", "-", "4", "bf16"],
+    ]
 
 
 def test_a_study_that_has_not_begun() -> None:

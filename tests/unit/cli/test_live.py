@@ -106,12 +106,12 @@ def test_ruled_out_is_taken_from_events(state: LiveState) -> None:
     assert "34 of 1,248 ruled out" in text(live_table(state))
 
 
-def test_only_the_last_three_failures_with_cause_newest_first(state: LiveState) -> None:
-    for number in (6, 7, 8, 9):
-        failed = factories.failed(number, finished_at=NOW + 1000 + number)
+def test_only_the_last_three_causes_of_failures_with_their_count_newest_first(state: LiveState) -> None:
+    for number, message in ((6, "a"), (7, "b"), (8, "c"), (9, "c"), (10, "d"), (11, "c")):
+        failed = factories.failed(number, factories.oom(message=message), finished_at=NOW + 1000 + number)
         state = with_trial(state, failed, NOW)
     failures = [line for line in lines(live_table(state)) if line.startswith("failed")]
-    assert [line.split()[1] for line in failures] == ["#9", "#8", "#7"]
+    assert [line.partition(" OOM")[0].split("   ")[1] for line in failures] == ["#11 and 2 earlier", "#10", "#7"]
     assert "OOM in update (host memory)" in failures[0]
 
 
