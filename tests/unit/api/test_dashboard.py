@@ -15,6 +15,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from api.dashboard.compare_view import MOST, numbers_of
+from api.dashboard.filters import PAGE
 from api.dashboard.report_page import report_page
 from api.dashboard.study_view import study_view
 from api.dashboard.why_view import WhyQuery, settled, why_view
@@ -330,6 +331,8 @@ def test_ten_thousand_trials_make_no_large_page() -> None:
     study = render("study.html", study=study_view(found, {}))
     assets = Path(__file__).parents[3] / "api/dashboard/assets"
     loaded = sum(path.stat().st_size for path in assets.iterdir())
+    assert "10000 trials, best first; page 1 of 100" in words_of(study.decode())
+    assert study.count(b'<th scope="row"><input type="checkbox" name="trial"') == PAGE
     assert len(study) + loaded + 12_000 < 500_000, "the first view, everything counted, before compression"
     assert len(render("why.html", why=why_view(found, WhyQuery()))) < 500_000
 

@@ -23,6 +23,7 @@ BASE = STUDY.spec.baseline
 FOUR = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
 BOTH = FOUR.with_(gradient_checkpointing=False)
 BASELINE = TrialKind.BASELINE
+FAILED = (f.failed(0), f.failed(1, configuration=FOUR))
 TWO = (f.finished(0), f.finished(1, configuration=FOUR, cycle_seconds=8.0))
 
 STUDIES: dict[str, tuple[Trial, ...]] = {
@@ -37,17 +38,13 @@ STUDIES: dict[str, tuple[Trial, ...]] = {
     "two of one cycle": (f.finished(0, cycles=1), f.finished(1, configuration=FOUR, cycle_seconds=8.0, cycles=1)),
     "two, one failed": (f.finished(0), f.failed(1, configuration=FOUR)),
     "two, one stopped": (f.finished(0), f.stopped(1, at_most=90_000.0, configuration=FOUR)),
-    "two failed": (f.failed(0), f.failed(1, configuration=FOUR)),
+    "two failed": FAILED,
     "broken off, then another": (f.broken_off(0), f.finished(1, configuration=FOUR)),
     "broken off, then measured": (f.broken_off(0), f.finished(1, kind=BASELINE, configuration=BASE)),
     "three": (*TWO, f.finished(2, configuration=BOTH, cycle_seconds=6.0)),
     "three alike": (f.finished(0), f.finished(1, configuration=FOUR), f.finished(2, configuration=BOTH)),
-    "three failed": (
-        f.failed(0),
-        f.failed(1, configuration=FOUR),
-        f.failed(2, f.failure(FailureReason.CRASH), configuration=BOTH),
-    ),
-    "three, one held": (f.failed(0), f.failed(1, configuration=FOUR), f.finished(2, configuration=BOTH)),
+    "three failed": (*FAILED, f.failed(2, f.failure(FailureReason.CRASH), configuration=BOTH)),
+    "three, one held": (*FAILED, f.finished(2, configuration=BOTH)),
 }
 
 

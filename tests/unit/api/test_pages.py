@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from api.dashboard.filters import PAGE, page_of
+from api.dashboard.filters import page_of
 from api.dashboard.render import render
 from api.dashboard.study_view import study_view
 from autotune.charts.assets import STYLE
@@ -163,14 +163,6 @@ def test_any_state_of_any_trial_can_be_shown(data: st.DataObject, count: int, wa
         assert not re.search(r'="-|nan|inf', drawing), drawing
 
 
-def test_a_large_study_is_cut_and_says_so() -> None:
-    trials = tuple(factories.finished(n, cycle_seconds=10.0 + n / 100) for n in range(PAGE + 50))
-    page = drawn(snapshot(trials))
-    assert f"{PAGE + 50} trials, best first; page 1 of 2" in words_of(page)
-    assert page.count('<th scope="row"><input type="checkbox" name="trial"') == PAGE
-    assert len(page) < 500_000
-
-
 def test_three_trials_that_failed_alike_are_one_row_and_one_cause() -> None:
     illegal = factories.failure(FailureReason.ILLEGAL, message="six rows hold no whole group")
     sizes = {n: factories.configuration(micro_batch_size=n, precision="bf16") for n in (1, 2, 3, 4)}
@@ -182,10 +174,8 @@ def test_three_trials_that_failed_alike_are_one_row_and_one_cause() -> None:
     assert "#1 ×3 #2 #3 search invalid settings - … bf16" in said
     assert "#4 search OOM - 4 bf16" in said
     table = text(trials_table(trials, knob_columns([t.configuration for t in trials], 40)))
-    assert [line.split() for line in table.splitlines()][2:] == [
-        ["#1", "x3", "search", "invalid", "settings", "-", "…", "bf16"],
-        ["#4", "search", "OOM", "-", "4", "bf16"],
-    ]
+    rows = [" ".join(line.split()) for line in table.splitlines()]
+    assert rows[2:] == ["#1 x3 search invalid settings - … bf16", "#4 search OOM - 4 bf16"]
 
 
 def test_a_study_that_has_not_begun() -> None:
