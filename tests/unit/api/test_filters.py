@@ -147,12 +147,7 @@ def test_gpu_hours_are_told_with_a_limit_and_without(limits: Budget, said: str) 
     [
         (Budget(wall_s=600.0), (150.0, 0.0), "time", "the time limit will end it, in about 7 min 30 s"),
         (Budget(wall_s=600.0, max_trials=5), (150.0, 0.0), "trials", "the number of trials will end it"),
-        (
-            Budget(wall_s=600.0, gpu_hours=1.0),
-            (150.0, 1800.0),
-            "GPU-hours",
-            "the GPU-hours will end it, in about 2 min",
-        ),
+        (Budget(wall_s=600.0, gpu_hours=1.0), (150.0, 1800.0), "GPU-hours", "the GPU-hours will end it, in about 2"),
         (Budget(max_trials=4), (1.0, 0.0), "trials", "the number of trials is used up"),
         (Budget(gpu_hours=0.5), (9.0, 9000.0), "GPU-hours", "the GPU-hours are used up"),
         (Budget(wall_s=600.0), (float("inf"), 0.0), "time", ""),

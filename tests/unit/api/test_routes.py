@@ -193,7 +193,6 @@ LISTED = {
     "text=small&state=running": "",
     "state=%3Cscript%3E": "",
 }
-"""Query of the page that lists three studies, two on a page, and the studies on it."""
 
 
 def test_studies_are_found_by_name_state_model_and_text_and_paged(

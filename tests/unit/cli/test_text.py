@@ -77,7 +77,6 @@ def test_percentages_carry_their_sign() -> None:
 
 @pytest.mark.parametrize(("interval", "words"), of("an_interval_has_two_digits_of_its_half_width"))
 def test_a_figure_has_the_digits_that_its_interval_supports(interval: Any, words: str) -> None:
-    """Both ends to the same place; of an end near zero the sign is told."""
     show = ratio_words if len(words.split()) > 3 else rate
     assert show(*interval) == words
 
