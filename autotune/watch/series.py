@@ -38,7 +38,7 @@ _CAPACITY = re.compile(r"(?:total capacity of |total_gpu_memory \()([\d.]+) ?GiB
 """How PyTorch's out-of-memory error and vLLM's profiling name the size of the GPU."""
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory")
 TELLING = re.compile(
-    rb"_length|step_time|timing_s/step|memory\(GiB\)|_clip_ratio|clipped_ratio|\"(?:max_|global_)?step|time_per_step"
+    rb"_length|step_time|train_runtime|timing_s/step|memory\(GiB\)|_clip_ratio|clipped_ratio|\"(?:max_|global_)?step|time_per_step"
     rb"|max_memory_|%\||out of memory|OutOfMemory|total_gpu_memory|^\s*[{}]|\"epoch\""
 )
 """Found in every line that is read; other lines of a large log are skipped unread."""
@@ -86,7 +86,7 @@ class Series:
         self._told: tuple[int, float] | None = None
         self._clock: tuple[int, float] | None = None
         self._pending: dict[str, str] = {}
-        self._continues = False
+        self._continues = self._summed_up = False
         self.counted = False
         """True if steps are numbered by their lines: the log has no numbers, because its output was buffered."""
 
@@ -102,8 +102,8 @@ class Series:
 
     @property
     def ended(self) -> bool:
-        """True if the last step has been read."""
-        return self.last_step is not None and self.last_step in self._steps
+        """True if the last step, or the Trainer's summary, has been read."""
+        return self._summed_up or self.last_step in self._steps
 
     def begin_anew(self) -> None:
         """Notes that the file was replaced, so that an earlier step in its first line is not a conflict."""
@@ -119,6 +119,7 @@ class Series:
             self.capacity = float(found[1]) * GIB
         if self._steps and _OUT_OF_MEMORY.search(line):
             self.out_of_memory_at = next(reversed(self._steps))
+        self._summed_up |= "train_runtime" in line
         if found := _BAR.search(line):
             self._bar = int(found[1]), _clock_seconds(found[3])
             self.last_step = None if self.counted else int(found[2])

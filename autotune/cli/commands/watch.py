@@ -85,16 +85,17 @@ def watch(
     tuned = None if study is None else _tuned(study, row, trial, limit, home)
     following = follow or every is not None
     file, first = LogFile(log, run), True
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] | None = None
     with interruptible() as stop:
         while True:
             ends = _read(file, following and stop.signal is None)
-            findings, before = _look(file, limit, tuned), findings
-            _show(file, findings, None if first else before, as_json=as_json, following=following)
-            _notify(notify, file, findings, before)
+            before, findings = findings, _look(file, limit, tuned)
+            if file.series.steps or first or ends:
+                _show(file, findings, before, as_json=as_json, following=following)
+            _notify(notify, file, findings, before or ())
             if ends:
                 break
-            first = False
+            first, findings = False, findings if file.series.steps else None
             _wait(interval, stop)
     if stop.signal is not None:
         raise typer.Exit(exit_codes.SIGNAL + stop.signal)
@@ -162,8 +163,7 @@ def _show(
             (console.record if following else console.document)(_document(file, findings))
         return
     if not series.steps:
-        if first:
-            console.say(_empty(file))
+        console.say(_empty(file))
         return
     if first:
         console.line(state_words(series))

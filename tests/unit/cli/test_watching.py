@@ -148,6 +148,18 @@ def test_following_prints_what_is_new_until_the_last_step(
     assert code in (0, 3, 4)
 
 
+def test_a_log_that_is_still_empty_is_followed_until_it_has_steps(
+    autotune: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.touch()
+    parts = [[], [], [verl(i, 99.0) for i in range(1, 4)], ["{'train_runtime': 9.0}"]]
+    monkeypatch.setattr("autotune.cli.commands.watch._wait", lambda *_: write(log, parts.pop(0), "a"))
+    code, out, err = autotune("watch", str(log), "--follow")
+    assert (code, parts) == (0, [])
+    assert err.count("has no step") == 1
+    assert out.startswith("step 3: mean 99 tokens")
+
+
 def test_a_study_says_what_it_stated_at_these_lengths(autotune: Run, log: Path, study: Any) -> None:
     lines = growing(60, longest=lambda _: 60.0, memory=None, seconds=lambda _, __: 900.0)
     code, out, _ = autotune("watch", write(log, lines), "--study", study.spec.name)

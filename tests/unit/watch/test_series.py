@@ -81,6 +81,8 @@ def test_a_log_without_lengths_has_no_step_of_theirs() -> None:
 
 
 def test_evaluation_and_summaries_are_no_steps() -> None:
+    series = read([trl(0, 9.0), str({"train_runtime": 12.0})])
+    assert (len(series.steps), series.ended) == (1, True)
     assert (
         read([str({"eval_completions/mean_length": 9.0, "eval_loss": 1.0}), str({"train_runtime": 12.0})]).steps == ()
     )
