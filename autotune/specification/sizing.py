@@ -93,8 +93,7 @@ class Sizing:
         """
         spec, measured = self.stored(study_name(whole)) or (None, False)
         sized = Sized(whole, self._written(whole)) if spec is None else self._as_stored(whole, may, spec)
-        device = None if self.budget_s is None or measured else self._present()
-        if self.budget_s is None or device is None:
+        if self.budget_s is None or measured or (device := self._present()) is None:
             return sized
         layers = layers_of(Path(whole.model)) if may.model else 0
         cuts = [n for n in (layers // 2, layers // 4) if n and (may.rows or may.tokens)]
@@ -106,7 +105,8 @@ class Sizing:
         written = sized.written if spec is None else self._written(whole)
         steps = [(one, self._pace(whole, written, device, one, layers)) for one in sizes]
         if spec is not None:
-            return replace(sized, plan=Plan(tuple(steps), steps[0], self.budget_s, layers, sized.request.protocol))
+            plan = Plan(tuple(steps), steps[0], self.budget_s, layers, sized.request.protocol)
+            return replace(sized, plan=plan, words=sized.words or plan.too_small_words())
         plan = replace(workload_size.choose(steps, self.budget_s, layers), protocol=whole.protocol)
         words = plan.words() if may.rows or may.tokens else plan.too_small_words()
         return replace(self.by_plan(whole, plan, written), words=words)

@@ -160,6 +160,8 @@ def test_a_study_with_the_default_continues_with_it_on_a_busy_machine(tmp_path: 
     first = settled(Python(10 * IDLE), tmp_path)
     again = settled(Python(HOPELESS), tmp_path, there=as_stored(first))
     assert (again.request, again.words) == (first.request, "")
+    unmeasured = settled(Python(HOPELESS), tmp_path, there=as_stored(first), measured=False)
+    assert "6 trials need a budget of" in unmeasured.words
 
 
 def test_only_where_nothing_else_helps_the_model_is_cut_and_the_study_keeps_its_name(tmp_path: Path) -> None:
