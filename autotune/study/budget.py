@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from autotune.domain import Budget, Configuration, CycleKind, FailureReason, Protocol, Trial, TrialState
 from autotune.ports import Clock, Store
 from autotune.statistics import retries
+from autotune.wording.numbers import counted
 from trainer.child.contract import StartupPart
 
 GRACE_S = 10.0
@@ -84,7 +85,7 @@ def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str 
     if budget.gpu_hours is not None and spent.gpu_s >= budget.gpu_hours * 3600.0:
         return "the GPU-hour budget is used up"
     if budget.max_trials is not None and searched(trials) >= budget.max_trials:
-        return f"{budget.max_trials} trials have been run"
+        return f"the limit of {counted(budget.max_trials, 'trial')} is reached"
     return None
 
 

@@ -19,7 +19,7 @@ def test_the_first_limit_reached_is_named() -> None:
     assert limit_reached(Budget(), Spent(1e9, 1e9), trials) is None
     assert "time" in (limit_reached(Budget(wall_s=10), Spent(10, 0), trials) or "")
     assert "GPU" in (limit_reached(Budget(gpu_hours=1), Spent(0, 3600), trials) or "")
-    assert "2 trials" in (limit_reached(Budget(max_trials=2), Spent(0, 0), trials) or "")
+    assert limit_reached(Budget(max_trials=1), Spent(0, 0), trials) == "the limit of 1 trial is reached"
 
 
 def test_confirmations_do_not_count_against_max_trials() -> None:
