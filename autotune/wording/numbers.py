@@ -41,7 +41,8 @@ def signed_percent(ratio: float, low: float = 0.0, high: float = 0.0) -> str:
         decimals = 2 if ratio < 8.995 else 1 if ratio < 98.95 else 0
         return f"{1.0 + ratio:,.{_supported(decimals, high - low)}f}x"
     decimals = _supported(1, 100 * (high - low))
-    decimals = decimals if round(100 * ratio, decimals) else 1  # the sign of an end near 0 is told
+    if round(100 * ratio, 1) and not round(100 * ratio, decimals):
+        decimals = 1  # the sign of an end near 0 is told
     return f"{round(ratio * 100, decimals) + 0.0:+.{decimals}f} %"
 
 
