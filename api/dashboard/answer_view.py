@@ -12,6 +12,7 @@ from autotune.documents.study import plain, timestamp
 from autotune.domain import CycleKind, RecommendationRow, TrialKind
 from autotune.domain.differences import chosen_differences
 from autotune.errors import UsageError
+from autotune.insights.usage_words import roof_words
 from autotune.recommendation.comparison import keep, loss_words
 from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import AnswerSource, StudyReading
@@ -63,6 +64,7 @@ def answer_view(reading: StudyReading) -> SimpleNamespace:
         trials_with=lambda name, configuration: (
             links.study_page(reading.study.id, [(KNOB + name, knob_value(configuration.get(name)))]) + "#trials"
         ),
+        speed=lambda row: roof_words(reading.study, reading.fingerprint, reading.trials, row),
         kept={} if not rows else _losses(reading, rows[0]),
     )
 

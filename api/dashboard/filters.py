@@ -141,8 +141,7 @@ def page_of(items: Sequence[Item], number: int, most: int) -> Page[Item]:
 def trials_page(reading: StudyReading, selection: TrialFilter, most: int = PAGE) -> Page[Trial]:
     """Returns the requested page of ``most`` trials, or the last one if there are fewer."""
     trials: Sequence[Trial] = reading.best_first
-    if selection.sort != "speed":
-        trials = sorted(trials, key=SORTS[selection.sort][1])
+    trials = trials if selection.sort == "speed" else sorted(trials, key=SORTS[selection.sort][1])
     return page_of([t for t in trials if selection.takes(t)], selection.page, most)
 
 

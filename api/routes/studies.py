@@ -43,8 +43,7 @@ class StudiesQuery(Parameters):
 def list_studies(request: Request, studies: StudiesDep, query: Annotated[StudiesQuery, Query()]) -> Response:
     """Lists every study, newest first."""
     wanted = StudyFilter(query.state or "", query.model, query.text)
-    named = [s for s in studies.studies() if query.name in (None, s.spec.name)]
-    every = [s for s in named if wanted.takes(s, studies.state)]
+    every = [s for s in studies.studies() if query.name in (None, s.spec.name) and wanted.takes(s, studies.state)]
     shown, following = page(every, lambda study: study.id, query.limit, query.cursor)
     items = [study_json(study, studies.state(study)) for study in shown]
     document = {"studies": items, "total": len(every), "next_cursor": following}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.documents.study import Document, gpu_json, plain
-from autotune.domain import CycleRecord, Trial
+from autotune.domain import CycleRecord, Fingerprint, RecommendationRow, Study, Trial
 from autotune.insights.blame import blame
-from autotune.insights.roofline import Roof
+from autotune.insights.roofline import Roof, roof_of
 from autotune.insights.usage import PhaseUse, TrialUse, per_second, trial_use
 from autotune.machine.gpu_samples import WHOLE
 from autotune.wording.numbers import figure, known_size, percent
@@ -34,6 +34,15 @@ def speed_sentence(trial: Trial, roof: Roof | None) -> str:
     if share is not None:
         said.append(f"{percent(share, 1)} of what this GPU could do at most, if nothing ever waited")
     return "; ".join(said)
+
+
+def roof_words(study: Study, seen: Fingerprint | None, trials: Sequence[Trial], row: RecommendationRow) -> str:
+    """Compares the speed of a row with the most that its GPU could do; empty where that is not known."""
+    measured = (t for t in trials if t.number in row.trials and t.speed_cycles())
+    roof, trial = roof_of(study, seen), next(measured, None)
+    share = None if roof is None or trial is None else roof.share(trial)
+    normal = "of the hardware's limit; published runs of this class reach 35 to 40 %"
+    return "" if share is None else f"{percent(share, 1)} {normal}"
 
 
 def energy_words(use: TrialUse | None) -> str:

@@ -11,8 +11,8 @@ from rich.text import Text
 from autotune.cli.screens.text import LABEL_WIDTH, SMALLEST_SHARE, LabelGrid, clock_time, fit
 from autotune.domain import Budget, Protocol, RecommendationRow, StudySpec, Trial
 from autotune.insights.feasibility import advice
-from autotune.insights.roofline import roof_of
 from autotune.insights.standings import count, failure_groups
+from autotune.insights.usage_words import roof_words
 from autotune.insights.why import RowReasons, Why, knob_lines, range_words, ruled_words
 from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence
@@ -142,11 +142,8 @@ def _add_row(grid: LabelGrid, row: RecommendationRow, reading: StudyReading, *, 
     before = evidence.speed(runs) if runs else None
     instead = "" if before is None or row.gain is None else f", instead of {rate(before, row.low, row.high)}"
     grid.add("tokens/hour", speed_words(row, instead))
-    trial = next((t for t in reading.trials if t.number in row.trials and t.speed_cycles()), None)
-    roof = roof_of(reading.study, reading.fingerprint)
-    share = None if roof is None or trial is None else roof.share(trial)
-    if share is not None:
-        grid.add("speed", f"{percent(share, 1)} of the hardware's limit; published runs of this class reach 35 to 40 %")
+    if speed := roof_words(reading.study, reading.fingerprint, reading.trials, row):
+        grid.add("speed", speed)
     _add_changes(grid, row, reading, None if whole else 7)
     worth = sorted(row.phase_shares.items(), key=lambda item: -item[1])[:5]
     grid.add("time", ", ".join(f"{clean(n)} {percent(share)}" for n, share in worth if share >= SMALLEST_SHARE) or "-")
