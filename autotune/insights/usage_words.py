@@ -36,10 +36,10 @@ def speed_sentence(trial: Trial, roof: Roof | None) -> str:
     return "; ".join(said)
 
 
-def roof_words(study: Study, seen: Fingerprint | None, trials: Sequence[Trial], row: RecommendationRow) -> str:
+def roof_words(study: Study, fingerprint: Fingerprint | None, trials: Sequence[Trial], row: RecommendationRow) -> str:
     """Compares the speed of a row with the most that its GPU could do; empty where that is not known."""
     measured = (t for t in trials if t.number in row.trials and t.speed_cycles())
-    roof, trial = roof_of(study, seen), next(measured, None)
+    roof, trial = roof_of(study, fingerprint), next(measured, None)
     share = None if roof is None or trial is None else roof.share(trial)
     normal = "of the hardware's limit; published runs of this class reach 35 to 40 %"
     return "" if share is None else f"{percent(share, 1)} {normal}"
