@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.cli.doctor.findings import Finding, Verdict
+from autotune.cli.doctor.findings import Finding, Verdict, ok, problem, warning
 from autotune.cli.doctor.machine_checks import BUSY, GPU_IDLE, LITTLE_MEMORY
 from autotune.errors import MachineError
 from autotune.frameworks.environments import Environment
@@ -74,12 +74,10 @@ def _interpreter(python: str, environment: Environment) -> tuple[dict[str, str],
 def side_by_side(looks: Mapping[str, NodeLook], ahead: Mapping[str, float]) -> list[Finding]:
     """Returns a line for each node, and a sentence for each difference. Pure. ``ahead``: least seconds by which each
     node's clock is ahead."""
-    found = [Finding(f"node {name}", Verdict.OK, _summary(each)) for name, each in looks.items()]
+    found = [ok(f"node {name}", _summary(each)) for name, each in looks.items()]
     for name, each in looks.items():
-        label = f"node {name}"
-        if each.problem:
-            found.append(Finding(label, Verdict.PROBLEM, each.problem))
-        found += [Finding(label, Verdict.WARNING, text) for text in (*_busy(each), *_clock(ahead.get(name, 0.0)))]
+        found += [problem(f"node {name}", each.problem)] if each.problem else []
+        found += [warning(f"node {name}", text) for text in (*_busy(each), *_clock(ahead.get(name, 0.0)))]
     return found + _differences(looks)
 
 
@@ -113,7 +111,7 @@ def _differences(looks: Mapping[str, NodeLook]) -> list[Finding]:
     found = []
     for package in names:
         versions = {name: each.packages.get(package, NOT_THERE) for name, each in usable.items()}
-        found += _odd(package, versions, Verdict.PROBLEM if package not in ("Python",) else Verdict.WARNING)
+        found += _odd(package, versions, Verdict.WARNING if package == "Python" else Verdict.PROBLEM)
     found += _odd("driver", {name: each.driver or "none" for name, each in looks.items()}, Verdict.WARNING)
     kinds = {name: ", ".join(sorted(set(each.gpus))) or "none" for name, each in looks.items()}
     return found + _odd("GPUs", kinds, Verdict.PROBLEM)

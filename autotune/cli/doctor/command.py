@@ -26,7 +26,7 @@ from autotune.cli.commands.start_options import (
     RewardOption,
     TaskOption,
 )
-from autotune.cli.doctor.findings import Finding, Verdict, blocking, doctor_screen, finding_json
+from autotune.cli.doctor.findings import Finding, blocking, doctor_screen, finding_json, ok, problem
 from autotune.cli.doctor.machine_checks import (
     check_compiler,
     check_governor,
@@ -203,7 +203,7 @@ def _places(settings: Settings) -> list[Finding]:
     from autotune.store.models import VERSION
 
     return [
-        Finding("tuner", Verdict.OK, f"Python {platform.python_version()}, {platform.platform()}"),
+        ok("tuner", f"Python {platform.python_version()}, {platform.platform()}"),
         check_home(settings),
         check_disk(settings.home.root),
         check_database(settings, lambda: len(_studies(settings)), str(VERSION)),
@@ -260,7 +260,7 @@ def _there(framework: str, gpus: int | None) -> list[Finding]:
     named = framework_named(framework)
     folders = check_folders(named.environment.folders, Path.cwd())
     notes = named.on_machine(hardware.usable_cores(), gpus or len(_gpus()))
-    return [*folders, *(Finding("trials", Verdict.OK, text) for text in notes)]
+    return [*folders, *(ok("trials", text) for text in notes)]
 
 
 def _show_nodes(address: str, python: str, environment: Environment, as_json: bool) -> None:
@@ -270,9 +270,7 @@ def _show_nodes(address: str, python: str, environment: Environment, as_json: bo
 
     answers, ahead = wiring.on_every_node(address, look, python, environment)
     looks = {name: answer for name, answer in answers.items() if isinstance(answer, NodeLook)}
-    silent = [
-        Finding(f"node {name}", Verdict.PROBLEM, str(answer)) for name, answer in answers.items() if name not in looks
-    ]
+    silent = [problem(f"node {name}", str(answer)) for name, answer in answers.items() if name not in looks]
     found = [*side_by_side(looks, ahead), *silent]
     _show(found, found, as_json)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -33,6 +34,14 @@ class Finding:
     detail: str
     command: str = ""
     """Command that fixes the finding; empty if there is nothing to fix."""
+
+
+def _finding(verdict: Verdict, name: str, detail: str, command: str = "") -> Finding:
+    return Finding(name, verdict, detail, command)
+
+
+ok, warning, problem = (partial(_finding, verdict) for verdict in Verdict)
+"""Make a finding of a name, a detail and a command."""
 
 
 def blocking(findings: Sequence[Finding]) -> bool:

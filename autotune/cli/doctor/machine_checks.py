@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 
-from autotune.cli.doctor.findings import Finding, Verdict
+from autotune.cli.doctor.findings import Finding, Verdict, ok, problem, warning
 from autotune.errors import MachineError
 from autotune.machine import gpu_choice, hardware
 from autotune.machine.gpu_faults import GpuFault
@@ -31,14 +31,14 @@ ALL_GPUS = "unset CUDA_VISIBLE_DEVICES"
 def check_machine(cores: int, memory: int | None, available: int | None = None) -> Finding:
     """Checks cores, memory and GPUs that this process may use."""
     if memory is None:
-        return Finding("machine", Verdict.OK, f"{cores} CPU cores, memory not known")
+        return ok("machine", f"{cores} CPU cores, memory not known")
     text = f"{cores} CPU cores, {format_size(memory)} memory"
     if available is None:
-        return Finding("machine", Verdict.OK, text)
+        return ok("machine", text)
     text += f", {format_size(available)} of it available"
     if available < LITTLE_MEMORY * memory:
-        return Finding("machine", Verdict.WARNING, f"{text}; trials may run out of it", "ps aux --sort=-rss | head")
-    return Finding("machine", Verdict.OK, text)
+        return warning("machine", f"{text}; trials may run out of it", "ps aux --sort=-rss | head")
+    return ok("machine", text)
 
 
 def check_compiler(find: Callable[[str], str | None] = shutil.which, compiler: str | None = None) -> list[Finding]:
@@ -47,7 +47,7 @@ def check_compiler(find: Callable[[str], str | None] = shutil.which, compiler: s
     if find(program) is not None:
         return []
     text = f"no C++ compiler ({program}): torch_compile true and enforce_eager false are not tried"
-    return [Finding("compiler", Verdict.WARNING, text, "sudo apt-get install g++")]
+    return [warning("compiler", text, "sudo apt-get install g++")]
 
 
 def check_governor(governors: Sequence[str]) -> list[Finding]:
@@ -56,21 +56,21 @@ def check_governor(governors: Sequence[str]) -> list[Finding]:
         return []
     text = f"governor {', '.join(governors)}"
     if set(governors) == {"performance"}:
-        return [Finding("CPU clock", Verdict.OK, text)]
+        return [ok("CPU clock", text)]
     command = "sudo cpupower frequency-set -g performance"
-    return [Finding("CPU clock", Verdict.WARNING, f"{text}: cycles may drift and be repeated", command)]
+    return [warning("CPU clock", f"{text}: cycles may drift and be repeated", command)]
 
 
 def check_load(load: CpuLoad | None) -> Finding:
     """Checks the load of other programs, which disturb cycles that are then discarded and repeated."""
     if load is None:
-        return Finding("load", Verdict.OK, "the kernel does not tell what else runs")
+        return ok("load", "the kernel does not tell what else runs")
     text = f"{percent(load.share)} of the CPU is in use"
     who = ", ".join(f"{name} (process {pid}, {cores:.1f} cores)" for pid, name, cores in load.busiest)
     if load.share <= BUSY:
-        return Finding("load", Verdict.OK, text)
+        return ok("load", text)
     by = f" by {who}" if who else ""
-    return Finding("load", Verdict.WARNING, f"{text}{by}; above {percent(BUSY)} cycles are repeated", "top -o %CPU")
+    return warning("load", f"{text}{by}; above {percent(BUSY)} cycles are repeated", "top -o %CPU")
 
 
 def busy_note(load: CpuLoad | None) -> str | None:
@@ -92,13 +92,13 @@ def look_at_gpus(
     try:
         left, there, faulty = tuple(visible()), tuple(every()), tuple(unfit())
     except MachineError as error:
-        return [Finding("GPU", Verdict.PROBLEM, str(error), "nvidia-smi")]
+        return [problem("GPU", str(error), "nvidia-smi")]
     return [*check_visible(there, left, chosen), *check_gpus(left, name_of), *map(_unfit, faulty)]
 
 
 def _unfit(fault: GpuFault) -> Finding:
     reset = f"sudo nvidia-smi --gpu-reset -i {fault.index}, or restart the machine"
-    return Finding(f"GPU {fault.index}", Verdict.WARNING, f"{fault.what}; trials do without it", reset)
+    return warning(f"GPU {fault.index}", f"{fault.what}; trials do without it", reset)
 
 
 def check_visible(every: Sequence[Gpu], visible: Sequence[Gpu], chosen: str | None) -> list[Finding]:
@@ -107,22 +107,22 @@ def check_visible(every: Sequence[Gpu], visible: Sequence[Gpu], chosen: str | No
         return []
     text = f"CUDA_VISIBLE_DEVICES={chosen!r} leaves {len(visible)} of {len(every)} GPUs"
     if visible:
-        return [Finding("visible", Verdict.OK, text)]
-    return [Finding("visible", Verdict.WARNING, f"{text}: trials would run on the CPU", ALL_GPUS)]
+        return [ok("visible", text)]
+    return [warning("visible", f"{text}: trials would run on the CPU", ALL_GPUS)]
 
 
 def check_gpus(gpus: Sequence[Gpu], name_of: Callable[[int], str] = lambda _: "") -> list[Finding]:
     """Checks each GPU: its driver, whether a study would use it, and whether another program does."""
     if not gpus:
-        return [Finding("GPU", Verdict.OK, "none visible; trials run on the CPU")]
+        return [ok("GPU", "none visible; trials run on the CPU")]
     try:
         chosen = gpu_choice.choose(gpus)
     except MachineError as error:
-        return [Finding("GPU", Verdict.PROBLEM, str(error), f"sudo nvidia-smi -i {gpus[0].index} -mig 0")]
+        return [problem("GPU", str(error), f"sudo nvidia-smi -i {gpus[0].index} -mig 0")]
     found = [_gpu(gpu, name_of, used=any(gpu is held for held in chosen.gpus)) for gpu in gpus]
     if slow := slow_paths(chosen.gpus):
-        found.append(Finding("GPU links", Verdict.WARNING, slow, "nvidia-smi topo -m"))
-    return [*found, *([Finding("GPUs", Verdict.WARNING, chosen.said, ALL_GPUS)] if chosen.said else [])]
+        found.append(warning("GPU links", slow, "nvidia-smi topo -m"))
+    return [*found, *([warning("GPUs", chosen.said, ALL_GPUS)] if chosen.said else [])]
 
 
 def _gpu(gpu: Gpu, name_of: Callable[[int], str], *, used: bool) -> Finding:
@@ -130,16 +130,16 @@ def _gpu(gpu: Gpu, name_of: Callable[[int], str], *, used: bool) -> Finding:
     text = f"{gpu.name}, {format_size(gpu.memory)}, driver {gpu.driver}" + ("" if used else "; not used")
     old = hardware.driver_problem(gpu.driver)
     if old is not None:
-        return Finding(label, Verdict.WARNING, f"{text}. {old}", "nvidia-smi")
+        return warning(label, f"{text}. {old}", "nvidia-smi")
     if gpu.memory_used <= GPU_IDLE and not gpu.processes:
         if used and gpu.persistent is False:
-            slow = f"{text}; without persistence mode each trial waits for the driver to initialise it"
-            return Finding(label, Verdict.WARNING, slow, f"sudo nvidia-smi -pm 1 -i {gpu.index}")
-        return Finding(label, Verdict.OK, text)
+            text += "; without persistence mode each trial waits for the driver to initialise it"
+            return warning(label, text, f"sudo nvidia-smi -pm 1 -i {gpu.index}")
+        return ok(label, text)
     busy = f"{text}; {format_size(gpu.memory_used)} in use{_by(gpu, name_of)}"
     if not used:
-        return Finding(label, Verdict.OK, busy)
-    return Finding(label, Verdict.PROBLEM, f"{busy}, so trials on it are refused", _free(gpu, name_of))
+        return ok(label, busy)
+    return problem(label, f"{busy}, so trials on it are refused", _free(gpu, name_of))
 
 
 def _by(gpu: Gpu, name_of: Callable[[int], str]) -> str:
@@ -165,27 +165,22 @@ def check_surroundings(here: Surroundings, gpus: int) -> list[Finding]:
     if here.shared_memory is None or here.shared_memory < SHARED_WANTED:
         size = "none" if here.shared_memory is None else format_size(here.shared_memory)
         text = f"{SHARED_MEMORY} has {size}: processes of one trial pass tensors through it"
-        verdict = Verdict.PROBLEM if gpus > 1 else Verdict.WARNING
         larger = "docker run --shm-size=8g, or --ipc=host; Kubernetes: an emptyDir in Memory"
-        found.append(Finding("shared memory", verdict, text, larger))
+        found.append((problem if gpus > 1 else warning)("shared memory", text, larger))
     if here.open_files < FILES_WANTED:
         text = f"a process may open {here.open_files} files; an engine's and Ray's processes open more"
-        command = "docker run --ulimit nofile=65536, or ulimit -n 65536"
-        found.append(Finding("open files", Verdict.WARNING, text, command))
+        found.append(warning("open files", text, "docker run --ulimit nofile=65536, or ulimit -n 65536"))
     if gpus > 1 and here.locked_memory is not None and here.locked_memory < LOCKED_WANTED:
         text = f"a process may lock {format_size(here.locked_memory)} of memory; NCCL over InfiniBand locks more"
-        command = "docker run --ulimit memlock=-1, or ulimit -l unlimited"
-        found.append(Finding("locked memory", Verdict.WARNING, text, command))
+        found.append(warning("locked memory", text, "docker run --ulimit memlock=-1, or ulimit -l unlimited"))
     if not here.home_usable:
         text = f"the home folder {here.home} cannot be written" if here.home else "no home folder is known"
         command = f"export HOME=/a/folder/you/can/write (and {HOME_VARIABLE} for the studies)"
-        found.append(Finding("user", Verdict.WARNING, f"{text}: models and compiled kernels are kept there", command))
+        found.append(warning("user", f"{text}: models and compiled kernels are kept there", command))
     if not here.temporary:
-        text = "no folder for them can be written"
-        found.append(Finding("temporary files", Verdict.PROBLEM, text, "docker run --tmpfs /tmp"))
+        found.append(problem("temporary files", "no folder for them can be written", "docker run --tmpfs /tmp"))
     if here.zombies:
         dead = f"process 1 has not waited for {here.zombies} dead processes"
-        command = "docker run --init; Kubernetes: shareProcessNamespace: true"
         text = f"{dead}: where the tuner is killed its trials stay so too"
-        found.append(Finding("process 1", Verdict.WARNING, text, command))
+        found.append(warning("process 1", text, "docker run --init; Kubernetes: shareProcessNamespace: true"))
     return found

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from autotune.cli.doctor.findings import Finding, Verdict
+from autotune.cli.doctor.findings import Finding, ok, problem, warning
 from autotune.errors import AutotuneError
 from autotune.machine.surroundings import existing
 from autotune.settings import DATABASE_VARIABLE, HOME_VARIABLE, Settings
@@ -27,7 +27,7 @@ def check_folders(names: Sequence[str], folder: Path) -> list[Finding]:
     hidden = [name for name in names if (folder / name).is_dir() and not (folder / name / "__init__.py").exists()]
     text = "the training environment has a package of the name {0}: Python takes it before your folder {0}"
     mends = (f"touch {shlex.quote(str(folder / name / '__init__.py'))}" for name in hidden)
-    return [Finding("folders", Verdict.WARNING, text.format(n), mend) for n, mend in zip(hidden, mends, strict=True)]
+    return [warning("folders", text.format(n), mend) for n, mend in zip(hidden, mends, strict=True)]
 
 
 def check_home(settings: Settings) -> Finding:
@@ -39,8 +39,8 @@ def check_home(settings: Settings) -> Finding:
         if settings.own_database:
             check_place(settings.home.database)
     except AutotuneError as error:
-        return Finding("home", Verdict.PROBLEM, str(error), ANOTHER_HOME)
-    return Finding("home", Verdict.OK, str(settings.home.root))
+        return problem("home", str(error), ANOTHER_HOME)
+    return ok("home", str(settings.home.root))
 
 
 def check_disk(root: Path, usage: Callable[[Path], int] | None = None) -> Finding:
@@ -49,27 +49,27 @@ def check_disk(root: Path, usage: Callable[[Path], int] | None = None) -> Findin
     try:
         free = (usage or (lambda path: shutil.disk_usage(path).free))(place)
     except OSError as error:
-        return Finding("disk", Verdict.WARNING, f"free space of {place} is not known ({error.strerror or error})")
+        return warning("disk", f"free space of {place} is not known ({error.strerror or error})")
     move = f"export {HOME_VARIABLE}=/a/larger/disk/autotune"
     text = f"{format_size(free)} free in {place}"
     if free < DISK_NEEDED:
-        return Finding("disk", Verdict.PROBLEM, f"{text}; a study needs {format_size(DISK_NEEDED)}", move)
+        return problem("disk", f"{text}; a study needs {format_size(DISK_NEEDED)}", move)
     if free < DISK_WANTED:
-        return Finding("disk", Verdict.WARNING, f"{text}; models may not fit", move)
-    return Finding("disk", Verdict.OK, text)
+        return warning("disk", f"{text}; models may not fit", move)
+    return ok("disk", text)
 
 
 def check_database(settings: Settings, studies: Callable[[], int], schema: str = "") -> Finding:
     """Checks that the database opens and can be read; shows its address without secrets."""
     if settings.database_is_absent:
-        return Finding("database", Verdict.OK, f"none yet; `autotune start` makes {settings.database_shown}")
+        return ok("database", f"none yet; `autotune start` makes {settings.database_shown}")
     try:
         number = studies()
     except AutotuneError as error:
-        return Finding("database", Verdict.PROBLEM, str(error), _command(settings, str(error)))
+        return problem("database", str(error), _command(settings, str(error)))
     words = "1 study" if number == 1 else f"{number} studies"
     version = f", schema {schema}" if schema else ""
-    return Finding("database", Verdict.OK, f"{words} in {settings.database_shown}{version}")
+    return ok("database", f"{words} in {settings.database_shown}{version}")
 
 
 def _command(settings: Settings, problem: str) -> str:

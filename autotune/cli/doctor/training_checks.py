@@ -13,7 +13,7 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from autotune.cli.doctor.findings import Finding, Verdict
+from autotune.cli.doctor.findings import Finding, ok, problem, warning
 from autotune.domain import Resources
 from autotune.errors import AutotuneError, UsageError
 from autotune.frameworks.environments import TRL, Environment, Wished, within
@@ -52,21 +52,20 @@ def check_training(
     program = shutil.which(os.path.expanduser(python))
     if program is None:
         text = f"{python} is no program that can be run"
-        made = f"python3 -m venv train-env && train-env/bin/pip install {environment.pip}"
-        return [Finding("training", Verdict.PROBLEM, text, made)]
+        return [problem("training", text, f"python3 -m venv train-env && train-env/bin/pip install {environment.pip}")]
     program = os.path.abspath(program)
     pip = f"{shlex.quote(program)} -m pip install"
     try:
         answer = probe(program)
     except AutotuneError as error:
         mended = "" if NO_PYTHON in str(error) else f"{pip} {environment.pip}"
-        return [Finding("training", Verdict.PROBLEM, str(error), mended)]
+        return [problem("training", str(error), mended)]
     packages: Mapping[str, str] = answer.get("packages") or {}
     bad = _unfit(program, answer, packages, pip, environment, gpus=bool(gpus))
     if bad is not None:
         return [bad]
     return [
-        Finding("training", Verdict.OK, _versions(program, answer, packages, environment)),
+        ok("training", _versions(program, answer, packages, environment)),
         *check_versions(packages, tested(environment.extra), pip),
         *check_optional(packages, pip, gpus=bool(gpus), optional=environment.wished),
         *check_attention(packages, gpus),
@@ -91,20 +90,18 @@ def _unfit(
     missing = environment.lacking(packages)
     if missing:
         text = f"{program} lacks {', '.join(each.name for each in missing)}"
-        return Finding("training", Verdict.PROBLEM, text, f"{pip} {environment.pip}")
+        return problem("training", text, f"{pip} {environment.pip}")
     text = _versions(program, answer, packages, environment)
     if not environment.takes_python(str(answer.get("python", ""))):
-        needed = f"an environment with Python {environment.python}"
-        return Finding("training", Verdict.PROBLEM, f"{text}; the framework needs {needed}", "")
+        return problem("training", f"{text}; the framework needs an environment with Python {environment.python}")
     outside = environment.outside(packages)
     if outside:
         wanted = " ".join(shlex.quote(each.requirement) for each in outside)
         text += f"; the meter was not checked with this {', '.join(each.name for each in outside)}"
-        verdict = Verdict.WARNING if environment.judged_by_probe else Verdict.PROBLEM
-        return Finding("training", verdict, text, f"{pip} {wanted}")
+        return (warning if environment.judged_by_probe else problem)("training", text, f"{pip} {wanted}")
     if gpus and packages["torch"].endswith("+cpu"):
         text += "; this torch was built for the CPU and cannot use the GPU"
-        return Finding("training", Verdict.PROBLEM, text, f"{pip} --force-reinstall torch")
+        return problem("training", text, f"{pip} --force-reinstall torch")
     return None
 
 
@@ -116,7 +113,7 @@ def check_versions(packages: Mapping[str, str], window: Sequence[Requirement], p
         return []
     words = ", ".join(f"{r.name} {there[r]} (tested: {r.specifier})" for r in outside)
     wanted = " ".join(shlex.quote(f"{r.name}{r.specifier}") for r in outside)
-    return [Finding("versions", Verdict.WARNING, f"not tested with {words}", f"{pip} {wanted}")]
+    return [warning("versions", f"not tested with {words}", f"{pip} {wanted}")]
 
 
 def tested(extra: str = TRL.extra) -> tuple[Requirement, ...]:  # noqa: PT028 (no test)
@@ -135,9 +132,9 @@ def check_rewards(names: Sequence[str], result: Result, untried: Sequence[str] =
     if result.ok:
         said = [f"{what}: found"] if names or not untried else []
         said += [f"{', '.join(untried)}: only a trial can load it"] if untried else []
-        return Finding("rewards", Verdict.OK, "; ".join(said))
+        return ok("rewards", "; ".join(said))
     sentence, _, command = result.message.partition("; install with: ")
-    return Finding("rewards", Verdict.PROBLEM, sentence or result.detail or f"{what}: cannot be loaded", command)
+    return problem("rewards", sentence or result.detail or f"{what}: cannot be loaded", command)
 
 
 def check_config(request: Request, look: Callable[[Request, Resources], Faults]) -> list[Finding]:
@@ -150,18 +147,18 @@ def check_config(request: Request, look: Callable[[Request, Resources], Faults])
     except UsageError:
         raise
     except AutotuneError as error:
-        return [Finding("training", Verdict.PROBLEM, f"{request.config_name} cannot be checked: {error}")]
+        return [problem("training", f"{request.config_name} cannot be checked: {error}")]
     return check_faults(request, found, counted(len(chosen.gpus), "GPU") if chosen.gpus else "a CPU")
 
 
 def check_faults(request: Request, faults: Faults, where: str) -> list[Finding]:
     """Converts the faults of the configuration to findings; ``where`` describes the machine they apply to."""
-    notes = [Finding("note", Verdict.OK, each) for each in faults.notes]
+    notes = [ok("note", each) for each in faults.notes]
     if faults.sentences:
-        return [Finding(CONFIG, Verdict.PROBLEM, sentence) for sentence in faults.sentences]
+        return [problem(CONFIG, sentence) for sentence in faults.sentences]
     if faults.lacking:
-        return [Finding(CONFIG, Verdict.WARNING, faults.lacking), *notes]
-    return [Finding(CONFIG, Verdict.OK, f"{request.config_name}: read, and legal on {where}"), *notes]
+        return [warning(CONFIG, faults.lacking), *notes]
+    return [ok(CONFIG, f"{request.config_name}: read, and legal on {where}"), *notes]
 
 
 def check_trackers(python: str, keys: Mapping[str, Any]) -> list[Finding]:
@@ -171,9 +168,8 @@ def check_trackers(python: str, keys: Mapping[str, Any]) -> list[Finding]:
     sites = list(Path(found).absolute().parent.parent.glob("lib/python*/site-packages"))
     asked = [word for word in TRACKERS if word in (words if isinstance(words, list) else [words])]
     return [
-        Finding(
+        warning(
             key,
-            Verdict.WARNING,
             f"{word} is not installed; trials do without it, the exported run does not",
             f"{shlex.quote(found)} -m pip install {word}",
         )
@@ -191,12 +187,12 @@ def check_optional(
     lacking = [f"{o.name} ({o.gives})" for o in optional if o not in here]
     parts = [", ".join(f"{o.name} {packages[o.name]}" for o in here)] if here else []
     parts += [f"not installed: {', '.join(lacking)}"] if lacking else []
-    found = [Finding("optional", Verdict.OK, "; ".join(parts))]
+    found = [ok("optional", "; ".join(parts))]
     for o in (each for each in here if not within(str(each.known), packages[each.name])):
         text = f"{o.name} {packages[o.name]} is outside {o.known}, which {o.gives} is known to work with"
-        found.append(Finding(o.name, Verdict.WARNING, text, _install(o, pip, gpus)))
+        found.append(warning(o.name, text, _install(o, pip, gpus)))
     missed = [o for o in optional if gpus and o.without and o not in here]
-    found += [Finding(o.name, Verdict.WARNING, o.without, _install(o, pip, gpus)) for o in missed]
+    found += [warning(o.name, o.without, _install(o, pip, gpus)) for o in missed]
     return found
 
 
@@ -212,7 +208,7 @@ def check_attention(packages: Mapping[str, str], capabilities: Sequence[tuple[in
         "(40 to 120 ms), and vllm, whose import switches that off, is not installed: call "
         "torch.backends.cuda.enable_cudnn_sdp(False) where your training begins"
     )
-    return [Finding("attention", Verdict.WARNING, text)]
+    return [warning("attention", text)]
 
 
 def _install(package: Wished, pip: str, gpus: bool) -> str:
