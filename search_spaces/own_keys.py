@@ -22,7 +22,7 @@ def per_micro_batch(framework: str, settings: Mapping[str, Any]) -> str:
     for key, resting in _RESTING.items():
         value = settings.get(key)
         if value is not None and value != resting:
-            return f"{key} {_text(value)}"
+            return f"{key} {str(value).lower() if isinstance(value, bool) else value}"
     loss = settings.get("loss_type")
     return f"loss_type {loss}" if loss in _AVERAGED else ""
 
@@ -83,10 +83,6 @@ _RESTING: Mapping[str, object] = {
     "router_aux_loss_coef": 0,
 }
 """Key -> value at which the key adds no term."""
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 VERL = "actor_rollout_ref.model."

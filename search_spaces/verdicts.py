@@ -98,7 +98,9 @@ class JudgedPart:
         self._knobs = [frozenset(options[0] or options[1]) for options in part.variables]  # one may set nothing
         self._projected: dict[tuple[int, frozenset[str]], tuple[list[Option], Codes]] = {}
         self._tables: dict[Rule, VerdictTable | None] = {}
-        self.reads = {rule: self._read(rule) for rule in RULES}
+        self.reads = {
+            rule: tuple(i for i, names in enumerate(self._knobs) if not names.isdisjoint(rule.reads)) for rule in RULES
+        }
         """Of every rule the numbers of the variables it reads."""
 
     def holds(self, rule: Rule, options: Iterable[Option] = ()) -> bool:
@@ -136,9 +138,6 @@ class JudgedPart:
             holds = [self._verdicts.holds(rule, _merged(own, row)) for row in itertools.product(*every)]
             self._verdicts.tables[key] = np.array(holds, dtype=np.bool_).reshape(shape)
         return VerdictTable(self._verdicts.tables[key], tuple(codes for _, codes in projected))
-
-    def _read(self, rule: Rule) -> tuple[int, ...]:
-        return tuple(i for i, names in enumerate(self._knobs) if not names.isdisjoint(rule.reads))
 
     def _projection(self, variable: int, names: frozenset[str]) -> tuple[list[Option], Codes]:
         """Returns the distinct values that a variable's options give ``names``, and their index for each option."""

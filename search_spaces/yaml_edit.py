@@ -109,16 +109,12 @@ def edited(text: str, changes: Mapping[Path, Any]) -> str:
         node = document.values.get(path)
         if node is None:
             added.setdefault(path[:-1], []).append(f"{scalar(path[-1])}: {scalar(value)}")
-        elif not (isinstance(node, yaml.ScalarNode) and _same(_meaning(node), value)):
+        elif not isinstance(node, yaml.ScalarNode) or (type(had := _meaning(node)), had) != (type(value), value):
             pieces.append(_replacement(document, node, value))
     pieces += [_addition(document, parent, lines) for parent, lines in added.items()]
     for start, end, new in sorted(pieces, reverse=True):
         text = text[:start] + new + text[end:]
     return text
-
-
-def _same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and bool(one == other)
 
 
 def _meaning(node: yaml.ScalarNode) -> Any:

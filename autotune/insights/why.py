@@ -99,16 +99,10 @@ def _verdict(trial: Trial, faster: Collection[Configuration]) -> tuple[RulingCau
     if trial.at_most is not None:
         return RulingCause.STOPPED, "cannot win"
     if trial.feasible and trial.tokens_per_hour and not trial.emulated:
-        return _not_chosen(trial.configuration in faster)
+        if trial.configuration in faster:
+            return RulingCause.UNPROVEN, "measured faster, not proven"
+        return RulingCause.SLOWER, "measured and not faster"
     return None
-
-
-def _not_chosen(faster: bool) -> tuple[RulingCause, str]:
-    return (
-        (RulingCause.UNPROVEN, "measured faster, not proven")
-        if faster
-        else (RulingCause.SLOWER, "measured and not faster")
-    )
 
 
 def _example(by: RulingCause, trial: Trial) -> str:

@@ -104,11 +104,7 @@ def _usable(kind: Sequence[Gpu]) -> int:
     """Counts the GPUs that one trial can use; 0 in MIG mode without slices."""
     if not kind[0].mig:
         return len(kind)
-    return 1 if _is_slice(kind[0]) else 0
-
-
-def _is_slice(gpu: Gpu) -> bool:
-    return gpu.cuda_name == gpu.uuid
+    return 1 if kind[0].cuda_name == kind[0].uuid else 0
 
 
 def _lacking(kinds: Sequence[Sequence[Gpu]], kind: Sequence[Gpu]) -> str:
@@ -123,14 +119,10 @@ def _reduced(visible: Sequence[Gpu], held: Sequence[Gpu], kinds: Sequence[Sequen
     used = f"of {len(visible)} visible GPUs, {len(held)} will be used: {places}, {kind_of(held[0])}"
     if held[0].mig:
         return f"{used}; {ONE_SLICE}; {CHOOSES}"
-    if wanted is not None and len(held) < len(_kind_with(held[0], kinds)):
+    if wanted is not None and len(held) < next(len(kind) for kind in kinds if held[0] in kind):
         return f"{used}; {CHOOSES}"
     others = ", ".join(dict.fromkeys(kind_of(kind[0]) for kind in kinds if kind[0] != held[0]))
     return f"{used}; a trial uses GPUs of one kind only, and the others are {others}; {CHOOSES}"
-
-
-def _kind_with(gpu: Gpu, kinds: Sequence[Sequence[Gpu]]) -> Sequence[Gpu]:
-    return next(kind for kind in kinds if gpu in kind)
 
 
 def _count(gpus: Sequence[Gpu]) -> str:

@@ -363,25 +363,19 @@ def _utilisation(nvml: Any, handle: Any) -> dict[str, float]:
     return {"busy": rates.gpu / 100.0, "memory_busy": rates.memory / 100.0}
 
 
-def _clock(nvml: Any, handle: Any) -> dict[str, float]:
-    return {"sm_mhz": float(nvml.nvmlDeviceGetClockInfo(handle, _SM_CLOCK))}
-
-
-def _power(nvml: Any, handle: Any) -> dict[str, float]:
-    return {"watts": nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0}
-
-
-def _energy(nvml: Any, handle: Any) -> dict[str, float]:
-    return {"joules": nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000.0}
-
-
 def _reasons(nvml: Any, handle: Any) -> dict[str, float]:
     reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     return {"power_capped": float(bool(reasons & _FOR_POWER)), "hot": float(bool(reasons & _FOR_HEAT))}
 
 
-def _heat(nvml: Any, handle: Any) -> dict[str, float]:
-    return {"celsius": float(nvml.nvmlDeviceGetTemperature(handle, _TEMPERATURE))}
+_GAUGES: tuple[Callable[[Any, Any], dict[str, float]], ...] = (
+    _utilisation,
+    lambda nvml, handle: {"sm_mhz": float(nvml.nvmlDeviceGetClockInfo(handle, _SM_CLOCK))},
+    lambda nvml, handle: {"watts": nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0},
+    lambda nvml, handle: {"joules": nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000.0},
+    _reasons,
+    lambda nvml, handle: {"celsius": float(nvml.nvmlDeviceGetTemperature(handle, _TEMPERATURE))},
+)
 
 
 class _Gauges:
@@ -390,7 +384,7 @@ class _Gauges:
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
         self._refused = (nvml.NVMLError, AttributeError)  # an older binding lacks a function
-        self._questions = [_utilisation, _clock, _power, _energy, _reasons, _heat, self._counters]
+        self._questions = [*_GAUGES, self._counters]
         self._raw: dict[str, int] = {}
         self._sums: dict[str, float] = {}
         self._fixed: dict[str, float] = {}

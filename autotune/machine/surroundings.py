@@ -42,10 +42,10 @@ def look(environ: Mapping[str, str] | None = None, files: Files = HOST) -> Surro
     """Reads the limits and folders; creates only a short-lived temporary file."""
     values = os.environ if environ is None else environ
     home = home_of(values)
-    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    opened, locked = (resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK))
     return Surroundings(
         shared_memory=_capacity(SHARED_MEMORY),
-        open_files=_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+        open_files=1 << 62 if opened == resource.RLIM_INFINITY else opened,
         locked_memory=None if locked == resource.RLIM_INFINITY else locked,
         home=home,
         home_usable=bool(home) and _writable(Path(home)),
@@ -71,10 +71,6 @@ def has_name() -> bool:
 
 def _account() -> pwd.struct_passwd:
     return pwd.getpwuid(os.geteuid())
-
-
-def _limit(value: int) -> int:
-    return 1 << 62 if value == resource.RLIM_INFINITY else value
 
 
 def _capacity(folder: Path) -> int | None:

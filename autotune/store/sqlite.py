@@ -152,7 +152,8 @@ class SqliteFile(Backend):
 
     def lost(self, error: Exception) -> bool:
         """Tells whether another process keeps the database locked; the transaction has then changed nothing."""
-        return _primary(error.orig if isinstance(error, DBAPIError) else error) in _LOCKED
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        return int(getattr(cause, "sqlite_errorcode", 0)) & 0xFF in _LOCKED
 
     def explain(self, error: Exception) -> str:
         return _explain(error, self._busy_timeout_s)
@@ -212,10 +213,6 @@ def _outside_transaction(engine: Engine) -> Iterator[sqlite3.Cursor]:
         cursor.close()
     finally:
         raw.close()
-
-
-def _primary(cause: BaseException | None) -> int:
-    return int(getattr(cause, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _explain(error: Exception, busy_timeout_s: float) -> str:

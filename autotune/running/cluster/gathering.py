@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +66,9 @@ def take(
             cluster.release(gang[0].share.place)
     if len(had) < len(places):
         say(f"{len(places) - len(had)} of {len(places)} places are held by others of the cluster and not used")
-    say(f"{len(had)} trial{'s' * (len(had) > 1)} at once on " + _counted(["+".join(_names(gang)) for gang in had]))
+    gangs = Counter("+".join(_names(gang)) for gang in had)
+    where = ", ".join(f"{name} ({times})" for name, times in gangs.items())
+    say(f"{len(had)} trial{'s' * (len(had) > 1)} at once on {where}")
     return Spread(cluster, had)
 
 
@@ -91,17 +94,13 @@ def on_every_node(
             try:
                 answers[node.name] = cluster.answer(node, reference, LOOKS_S)
                 before = time.time()
-                there = cluster.answer(node, cluster.begin_on(node, _clock), LOOKS_S)
+                there = cluster.answer(node, cluster.begin_on(node, time.time), LOOKS_S)
                 ahead[node.name] = there - min(max(there, before), time.time())
             except Exception as error:  # what stands in the way on one node is told beside the others
                 answers.setdefault(node.name, error)
         return answers, ahead
     finally:
         cluster.close()
-
-
-def _clock() -> float:
-    return time.time()
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,3 @@ def unfit(facts: Facts, first: Facts, first_name: str, home: Path, memory_limit:
 
 def _names(gang: Gang) -> list[str]:
     return [place.node.name for place in gang]
-
-
-def _counted(names: Sequence[str]) -> str:
-    return ", ".join(f"{name} ({names.count(name)})" for name in dict.fromkeys(names))

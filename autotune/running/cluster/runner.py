@@ -86,7 +86,7 @@ class PlaceRunner:
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
         began, started = self._clock.monotonic(), False
         try:
-            agent = self._begun(assignment)
+            agent = self._at_rest(lambda agent: agent.begin(assignment))[0]
             started = True
             return _Attempt(agent, watcher, stop).follow()
         except LostError as lost:
@@ -96,9 +96,6 @@ class PlaceRunner:
     def free_port(self) -> int:
         """Returns a free port of the node. May raise ``LostError``."""
         return self._at_rest(lambda agent: agent.free_port())[1]
-
-    def _begun(self, assignment: Assignment) -> Remote:
-        return self._at_rest(lambda agent: agent.begin(assignment))[0]
 
     def _at_rest(self, ask: Callable[[Remote], T]) -> tuple[Remote, T]:
         """Returns the agent with its answer; hires another agent if the first was lost while it was idle."""
