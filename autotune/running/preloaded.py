@@ -188,15 +188,6 @@ class Forked:
         shared = sum(proc.read_share(other.pid, origin=False) for other in self._others if other.alive)
         return shared + (proc.read_share(self._preload.pid, origin=True) if self._preload.alive else 0)
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Waits for the exit code. Raises ``subprocess.TimeoutExpired`` after ``timeout`` seconds."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while (code := self.poll()) is None:
-            if end is not None and timeout is not None and time.monotonic() >= end:
-                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
-            time.sleep(0.01)
-        return code
-
     def _look(self) -> int | None:
         code = self._preload.code_of(self.pid)
         if code is not None:

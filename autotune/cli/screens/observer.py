@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 
-from rich.console import Console
 from rich.live import Live
 
 from autotune.cli import console
@@ -58,7 +57,8 @@ def observing(mode: Mode, state: LiveState, now: Now = time.time) -> Iterator[Ob
     if mode is Mode.LIVE:
         screen = console.talk(None)
         with Live(console=screen, auto_refresh=False, vertical_overflow="crop") as live:
-            yield Unfailing(LiveObserver(state, live, screen, now))
+            draw = lambda state: live.update(live_table(state, screen.width), refresh=True)  # noqa: E731
+            yield Unfailing(LiveObserver(state, now, draw))
     elif mode is Mode.PLAIN:
         yield Unfailing(PlainObserver(state, console.say, now))
     elif mode is Mode.JSON:
@@ -96,29 +96,28 @@ class Unfailing(Observer):
 
 
 class LiveObserver:
-    """Redraws the table at every change."""
+    """Keeps the state and draws it at every change."""
 
-    def __init__(self, state: LiveState, live: Live, screen: Console, now: Now) -> None:
+    def __init__(self, state: LiveState, now: Now, draw: Callable[[LiveState], None] = lambda _: None) -> None:
         self._state = state
-        self._live = live
-        self._screen = screen
         self._now = now
+        self._draw = draw
 
     def event(self, event: Event) -> None:
-        self._draw(with_event(self._state, event, self._now()))
+        self._become(with_event(self._state, event, self._now()))
 
     def trial(self, trial: Trial) -> None:
-        self._draw(with_trial(self._state, trial, self._now()))
+        self._become(with_trial(self._state, trial, self._now()))
 
     def phase(self, trial: Trial, phase: CurrentPhase) -> None:
-        self._draw(with_phase(self._state, trial, phase, self._now()))
+        self._become(with_phase(self._state, trial, phase, self._now()))
 
     def tick(self, spent_wall_s: float, predicted_end_s: float | None) -> None:
-        self._draw(with_tick(self._state, spent_wall_s, predicted_end_s, self._now()))
+        self._become(with_tick(self._state, spent_wall_s, predicted_end_s, self._now()))
 
-    def _draw(self, state: LiveState) -> None:
+    def _become(self, state: LiveState) -> None:
         self._state = state
-        self._live.update(live_table(state, self._screen.width), refresh=True)
+        self._draw(state)
 
 
 class News:
@@ -139,22 +138,21 @@ class News:
         return started, tuple(fresh), finished
 
 
-class PlainObserver:
+class PlainObserver(LiveObserver):
     """Prints one line per event, without escapes: a trial started, a cycle, a trial ended, and others."""
 
     def __init__(self, state: LiveState, write: Callable[[str], None], now: Now) -> None:
-        self._state = state
+        super().__init__(state, now)
         self._write = write
-        self._now = now
         self._news = News(state.trials)
 
     def event(self, event: Event) -> None:
-        self._state = with_event(self._state, event, self._now())
+        super().event(event)
         if not shown_by_trials(event):
             self._line(event.message)
 
     def trial(self, trial: Trial) -> None:
-        self._state = with_trial(self._state, trial, self._now())
+        super().trial(trial)
         started, cycles, ended = self._news.of(trial)
         if started:
             again = f" again (attempt {trial.attempt})" if trial.attempt > 1 else ""
@@ -168,11 +166,8 @@ class PlainObserver:
             self._line(f"#{trial.number} {self._end_words(trial)}")
 
     def phase(self, trial: Trial, phase: CurrentPhase) -> None:
-        self._state = with_phase(self._state, trial, phase, self._now())
+        super().phase(trial, phase)
         self.trial(trial)
-
-    def tick(self, spent_wall_s: float, predicted_end_s: float | None) -> None:
-        self._state = with_tick(self._state, spent_wall_s, predicted_end_s, self._now())
 
     def _end_words(self, trial: Trial) -> str:
         lasted = "" if trial.seconds is None else f", took {format_duration(trial.seconds)}"
