@@ -6,11 +6,13 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
+
+from autotune.documents.study import plain
 
 WIDTH = 80
 """Columns of everything drawn where there is no terminal; a terminal has its own."""
@@ -58,6 +60,15 @@ def say(text: str) -> None:
 def document(value: Any) -> None:
     """Prints a JSON document on stdout, in ASCII, so that no terminal or locale can break it."""
     line(json.dumps(value, indent=2, allow_nan=False))
+
+
+def answer(value: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+    """Prints an answer on stdout: as the document of ``value``, else as ``lines``."""
+    if as_json:
+        document(plain(value))
+        return
+    for text in lines:
+        line(text)
 
 
 def record(value: Any) -> None:

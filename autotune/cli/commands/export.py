@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,6 @@ from autotune.cli.option_groups import takes
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument
 from autotune.cli.source import UrlOption, source_at
 from autotune.documents.recommendation import row_json
-from autotune.documents.study import plain
 from autotune.domain import Resources, Study, Trial
 from autotune.errors import UsageError
 from autotune.settings import HomePaths
@@ -104,10 +103,7 @@ def export(options: ExportOptions) -> None:
         made = made if source.home else replace(made, prompts=None)
     folder = (options.output or Path(f"{HomePaths(Path()).study(found.id, found.spec.name).name}-{word}")).absolute()
     files = write(made, found, folder, force=options.force)
-    if options.as_json:
-        console.document(_document(made, found, folder, files))
-    else:
-        _tell(made, folder, files)
+    console.answer(_document(made, found, folder, files), _told(made, folder, files), as_json=options.as_json)
 
 
 def _export_config(options: ExportOptions, config: Path) -> None:
@@ -148,27 +144,21 @@ def _write_config(paper: Paper, options: ExportOptions, folder: Path) -> None:
     files = sorted(str(path.relative_to(folder)) for path in put(texts, folder, force=options.force))
     (folder / names.run).chmod(0o755)
     line = shell_line(made, names.run, folder)
-    if options.as_json:
-        document = {"measured": False, "folder": str(folder), "files": files, "shell": line, "notes": paper.notes}
-        console.document({**{key: plain(value) for key, value in document.items()}, "diff": plain(made.diff) or None})
-        return
+    document = {"measured": False, "folder": str(folder), "files": files, "shell": line, "notes": paper.notes}
     said = [*made.diff.splitlines(), *(f"note     {note}" for note in paper.notes), "figure   none: not measured"]
     said += [f"folder   {folder}", f"files    {', '.join(files)}"]
     said += [f"first    sh {folder / 'server.sh'}"] if made.server else []
-    for each in (*said, f"train    {line}"):
-        console.line(clean_line(each))
+    lines = map(clean_line, (*said, f"train    {line}"))
+    console.answer({**document, "diff": made.diff or None}, lines, as_json=options.as_json)
 
 
 def _write_optuna(study: Study, trials: Sequence[Trial], file: Path, *, as_json: bool) -> None:
     from autotune.proposals.optuna_storage import write_storage
 
     count = write_storage(study, trials, file)
-    if as_json:
-        console.document({"study": plain(study.spec.name), "file": plain(str(file)), "trials": count})
-        return
-    console.line(f"file     {clean(file)}")
-    console.line(f"trials   {count}")
-    console.line(f"open     optuna-dashboard {shlex.quote(f'sqlite:///{file}')}")
+    opened = f"open     optuna-dashboard {shlex.quote(f'sqlite:///{file}')}"
+    document = {"study": study.spec.name, "file": str(file), "trials": count}
+    console.answer(document, (f"file     {clean(file)}", f"trials   {count}", opened), as_json=as_json)
 
 
 def _format(study: Study, chosen: str | None) -> str:
@@ -196,43 +186,40 @@ def _document(exported: Exported, study: Study, folder: Path, files: tuple[Path,
 
     words, place, environment = command_of(exported.export, folder)
     return {
-        "study": plain(study.spec.name),
+        "study": study.spec.name,
         "row": row_json(exported.row),
-        "folder": plain(str(folder)),
-        "files": [plain(str(path.relative_to(folder))) for path in files],
-        "command": {"argv": plain(words), "folder": plain(place) or None, "environment": plain(environment)},
-        "shell": plain(shell_line(exported.export, exported.framework.names.run, folder)),
-        "seams": plain(exported.export.seams),
+        "folder": str(folder),
+        "files": [str(path.relative_to(folder)) for path in files],
+        "command": {"argv": words, "folder": place or None, "environment": environment},
+        "shell": shell_line(exported.export, exported.framework.names.run, folder),
+        "seams": exported.export.seams,
         "launcher": seam_sentence(exported) or None,
         "native_only": None if exported.native is None else row_json(exported.native),
-        "diff": plain(exported.export.diff) or None,
+        "diff": exported.export.diff or None,
         "missing": missing_prompts(exported) or None,
     }
 
 
-def _tell(exported: Exported, folder: Path, files: tuple[Path, ...]) -> None:
+def _told(exported: Exported, folder: Path, files: tuple[Path, ...]) -> Iterator[str]:
     from autotune.recommendation.export import missing_prompts, native_sentence, seam_sentence, shell_line
 
-    row = exported.row
+    row, run = exported.row, exported.framework.names.run
     sure = "confirmed" if row.confirmed else "not confirmed"
     if exported.export.diff:
-        for line in exported.export.diff.splitlines():
-            console.line(clean_line(line))
-        console.line("")
-    speed = rate(row.tokens_per_hour, row.low, row.high)
-    console.line(f"figure   {speed} tokens/hour ({interval_words(row.low, row.high)}, {sure})")
+        yield from map(clean_line, exported.export.diff.splitlines())
+        yield ""
+    yield f"figure   {rate(row.tokens_per_hour)} tokens/hour ({rate(row.low)} to {rate(row.high)}, {sure})"
     for place, change in enumerate(row.changes):
-        console.line(f"{'' if place else 'change':<9}{clean(change)}")
-    console.line(f"folder   {clean(folder)}")
-    console.line(f"files    {', '.join(sorted(clean(path.relative_to(folder)) for path in files))}")
-    seams = seam_sentence(exported)
-    if seams:
-        console.line(f"launcher {seams}")
-        console.line(f"         {native_sentence(exported.native)}")
+        yield f"{'' if place else 'change':<9}{clean(change)}"
+    yield f"folder   {clean(folder)}"
+    yield f"files    {', '.join(sorted(clean(path.relative_to(folder)) for path in files))}"
+    if seams := seam_sentence(exported):
+        yield f"launcher {seams}"
+        yield f"         {native_sentence(exported.native)}"
     if missing := missing_prompts(exported):
-        console.line(f"missing  {missing}: the study's prompts stay where it ran; put them there")
+        yield f"missing  {missing}: the study's prompts stay where it ran; put them there"
     if exported.export.server:
-        console.line(f"first    sh {clean(folder / 'server.sh')}")
-    console.line("train    " + shell_line(exported.export, exported.framework.names.run, folder))
+        yield f"first    sh {clean(folder / 'server.sh')}"
+    yield f"train    {shell_line(exported.export, run, folder)}"
     if not exported.export.server:
-        console.line(f"or       sh {folder / exported.framework.names.run}")
+        yield f"or       sh {folder / run}"

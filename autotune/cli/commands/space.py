@@ -127,15 +127,9 @@ def check(options: CheckOptions) -> None:
 def _check_configuration(question: SpaceQuestion, as_json: bool) -> bool:
     found = legality.check_baseline(question.configuration, question.resources)
     notes = () if found else legality.notes(question.configuration, question.resources)
-    if as_json:
-        violations = [v.as_json() for v in found]
-        console.document({"legal": not found, "violations": violations, "notes": list(notes)})
-        return not found
-    for violation in found:
-        console.line(f"{violation.rule}: {clean(violation.sentence)}")
-    for note in notes:
-        console.line(f"note: {clean(note)}")
-    console.line("illegal" if found else "legal")
+    lines = [*(f"{v.rule}: {clean(v.sentence)}" for v in found), *(f"note: {clean(note)}" for note in notes)]
+    document = {"legal": not found, "violations": [v.as_json() for v in found], "notes": notes}
+    console.answer(document, [*lines, "illegal" if found else "legal"], as_json=as_json)
     return not found
 
 
@@ -146,17 +140,14 @@ def _check_space(name: str | None, question: SpaceQuestion, as_json: bool) -> bo
     baseline = _as_baseline(space, question)
     explanation = space.explain(baseline, question.resources)
     own = legality.check_baseline(baseline, question.resources) if question.configuration else ()
-    if as_json:
-        given = [v.as_json() for v in own]
-        console.document({"space": name, "left_out": left_out, "as_given": given, **explanation.as_json()})
-        return explanation.legal > 0
-    for violation in own:
-        console.line(f"as given, {violation.rule}: {clean(violation.sentence)}")
+    lines = [f"as given, {violation.rule}: {clean(violation.sentence)}" for violation in own]
     for rule, count in explanation.removed.items():
-        console.line(f"{rule} removes {count:,} of {explanation.combinations:,}:")
-        console.line(f"  {clean(explanation.examples[rule].sentence)}")
-    for text in counted(name, space, explanation, question.resources, left_out):
-        console.line(text)
+        lines.append(f"{rule} removes {count:,} of {explanation.combinations:,}:")
+        lines.append(f"  {clean(explanation.examples[rule].sentence)}")
+    lines += counted(name, space, explanation, question.resources, left_out)
+    given = [v.as_json() for v in own]
+    document = {"space": name, "left_out": left_out, "as_given": given, **explanation.as_json()}
+    console.answer(document, lines, as_json=as_json)
     return explanation.legal > 0
 
 

@@ -147,9 +147,6 @@ def note(
         if text is not None or tag:
             annotate(store, found.id, trial, text or "", tag or ())
         document = annotations_json(found.spec.name, annotations_of(store, found.id))
-    if as_json:
-        console.document(document)
-        return
-    for each in document["annotations"]:
-        about = "study" if each["trial"] is None else f"#{each['trial']}"
-        console.line("  ".join([about, each["note"], *(f"[{word}]" for word in each["tags"])]))
+    about = (("study" if a["trial"] is None else f"#{a['trial']}", a) for a in document["annotations"])
+    lines = ("  ".join([name, a["note"], *(f"[{word}]" for word in a["tags"])]) for name, a in about)
+    console.answer(document, lines, as_json=as_json)

@@ -100,10 +100,7 @@ def _run_exported(
         verdict = exported_run.verify(rehearsal, rounds)
         document = _verdict_document(found, made, verdict)
         store.add_event(found.id, Event("verified", _sentence(verdict), document, at=time.time()))
-    if as_json:
-        console.document(document)
-    else:
-        _tell_verdict(verdict)
+    console.answer(document, _told(verdict), as_json=as_json)
     differs = MachineError.exit_code if verdict.undecided else exit_codes.NOTHING_FEASIBLE
     return 0 if verdict.agrees else differs
 
@@ -149,11 +146,7 @@ def _against_baseline(
         document = _turns_document(found, answer.row, steps, verdict)
         sentence = f"in turns with the baseline: {lines[-1]}"
         store.add_event(found.id, Event("verified", sentence, document, at=time.time()))
-    if as_json:
-        console.document(document)
-    else:
-        for line in lines:
-            console.line(line)
+    console.answer(document, lines, as_json=as_json)
     return {True: 0, False: exit_codes.NOTHING_FEASIBLE, None: MachineError.exit_code}[document["interval_holds"]]
 
 
@@ -220,12 +213,12 @@ def _sentence(verdict: RunVerdict) -> str:
     )
 
 
-def _tell_verdict(verdict: RunVerdict) -> None:
-    interval = f" ({' to '.join(rate(end, *verdict.interval) for end in verdict.interval)}, {verdict.updates} updates)"
+def _told(verdict: RunVerdict) -> Iterator[str]:
+    interval = f" ({' to '.join(map(rate, verdict.interval))}, {verdict.updates} updates)"
     for name, side, more in (("observed", verdict.observed, interval), ("stated  ", verdict.stated, "")):
-        console.line(f"{name} {rate(side.tokens_per_hour, *verdict.interval)} tokens/hour{more}")
+        yield f"{name} {rate(side.tokens_per_hour)} tokens/hour{more}"
         prompts = "" if side.prompt is None else f"; prompts {side.prompt:.1f}"
-        console.line(f"         completions of {side.mean_length:.1f} tokens, the longest {side.longest:.1f}{prompts}")
-    console.line(f"expected {rate(verdict.expected)} tokens/hour at the lengths observed")
+        yield f"         completions of {side.mean_length:.1f} tokens, the longest {side.longest:.1f}{prompts}"
+    yield f"expected {rate(verdict.expected)} tokens/hour at the lengths observed"
     ratio = f"{verdict.ratio:.3f} (95 % interval {verdict.ratio_low:.3f} to {verdict.ratio_high:.3f})"
-    console.line(f"verdict  {verdict.answer}: observed / expected = {ratio}")
+    yield f"verdict  {verdict.answer}: observed / expected = {ratio}"
