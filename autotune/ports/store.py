@@ -111,9 +111,6 @@ class Store(Port):
     def notes(self, study_id: int, number: int) -> tuple[NoteRecord, ...]:
         """Returns the notes of the last attempt, in order; equal notes are stored once."""
 
-    def worst_case(self, study_id: int, number: int) -> WorstCaseRecord | None:
-        """Returns the worst-case record of the last attempt; ``None`` exactly when ``worst_case_passed`` is false."""
-
     def add_event(self, study_id: int, event: Event) -> Event:
         """Stores an event with the next id."""
 

@@ -190,12 +190,6 @@ def notes_of(session: Session, trial: Chosen) -> tuple[NoteRecord, ...]:
     return tuple(codec.load(NoteRecord, text) for text in found)
 
 
-def worst_case_of(session: Session, trial: Chosen) -> WorstCaseRecord | None:
-    """Returns the worst-case record of the last attempt; ``None`` if there is none."""
-    text = session.scalar(_statements(trial.where).worst_case, trial.values)
-    return codec.load(WorstCaseRecord, text) if text is not None else None
-
-
 def rows_of(session: Session, trials: Chosen) -> Sequence[Row[Any]]:
     """Returns the trials' own columns by number, as plain rows because they may be many."""
     return session.execute(_statements(trials.where).trials, trials.values).all()
@@ -236,7 +230,6 @@ class _Statements:
     attempts: Select[int, int, float, float | None]
     startup: Select[int, str, float]
     passed: Select[int]
-    worst_case: Select[str]
     notes: Select[str]
     places: Select[int, str]
     cycles: Select[int, str]
@@ -248,15 +241,14 @@ def _statements(where: ColumnElement[bool]) -> _Statements:
     last = select(AttemptRow.id).join(TrialRow, attempted).where(where, AttemptRow.number == TrialRow.attempt)
     attempt = select(AttemptRow.trial_id, AttemptRow.id, AttemptRow.started_at, AttemptRow.seconds)
     startup = select(StartupRow.attempt_id, StartupRow.part, StartupRow.seconds)
-    noted, worst = NoteRow.attempt_id.in_(last), WorstCaseRow.attempt_id.in_(last)
+    noted = NoteRow.attempt_id.in_(last)
     named = NoteRow.record.contains(f'"name":"{PLACE}"')
     cycle = select(CycleRow.attempt_id, CycleRow.record).where(CycleRow.attempt_id.in_(last))
     return _Statements(
         trials=select(*TrialRow.__table__.columns).where(where).order_by(TrialRow.number),
         attempts=attempt.join(TrialRow, attempted).where(where).order_by(AttemptRow.number),
         startup=startup.where(StartupRow.attempt_id.in_(last)),
-        passed=select(WorstCaseRow.attempt_id).where(worst),
-        worst_case=select(WorstCaseRow.record).where(worst),
+        passed=select(WorstCaseRow.attempt_id).where(WorstCaseRow.attempt_id.in_(last)),
         notes=select(NoteRow.record).where(noted).order_by(NoteRow.id),
         places=select(NoteRow.attempt_id, NoteRow.record).where(noted, named),
         cycles=cycle.order_by(CycleRow.position, CycleRow.rank),

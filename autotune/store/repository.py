@@ -95,7 +95,6 @@ class SqlStore:
     finish_trial = _write(trials.finish)
     trial = _read(trials.one)
     notes = _read(trials.notes)
-    worst_case = _read(trials.worst_case)
 
     add_cycle = _record(measurements.add_cycle)
     add_startup = _record(measurements.add_startup)

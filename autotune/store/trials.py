@@ -12,7 +12,7 @@ from autotune.store import measurements
 from autotune.store.measurements import AttemptFacts, Chosen
 from autotune.store.models import AttemptRow, StudyRow, TrialRow
 from autotune.store.studies import add_event, changing, existing
-from trainer.child.contract import NoteRecord, WorstCaseRecord
+from trainer.child.contract import NoteRecord
 
 # Asked with every record of every trial: built once.
 _TRIAL = select(TrialRow).where(TrialRow.study_id == bindparam("study"), TrialRow.number == bindparam("number"))
@@ -105,10 +105,7 @@ def unfinished_attempt(session: Session, study_id: int, number: int, attempt: in
 def one(session: Session, study_id: int, number: int) -> Trial:
     """Returns a trial. Raises ``NotFoundError``."""
     spec = existing(session, study_id).spec
-    row = _existing_trial(session, study_id, number)
-    return measurements.trial_of(
-        row, measurements.facts_of(session, Chosen.one(row.id)).get(row.id, AttemptFacts()), spec
-    )
+    return _with_facts(session, _existing_trial(session, study_id, number), spec)
 
 
 def every(session: Session, study_id: int, since: int = 0, until: int | None = None) -> tuple[Trial, ...]:
@@ -126,21 +123,18 @@ def notes(session: Session, study_id: int, number: int) -> tuple[NoteRecord, ...
     return measurements.notes_of(session, Chosen.one(_existing_trial(session, study_id, number).id))
 
 
-def worst_case(session: Session, study_id: int, number: int) -> WorstCaseRecord | None:
-    """Returns the worst-case record of the last attempt; ``None`` if there is none."""
-    existing(session, study_id)
-    return measurements.worst_case_of(session, Chosen.one(_existing_trial(session, study_id, number).id))
-
-
 def _changed(session: Session, row: TrialRow, event: Event | None) -> Trial:
     """Returns the changed trial; stores ``event`` in the same transaction."""
     session.flush()
     if event is not None:
         add_event(session, row.study_id, event)
     spec = session.get_one(StudyRow, row.study_id).spec  # locked before, so it is not asked for again
-    return measurements.trial_of(
-        row, measurements.facts_of(session, Chosen.one(row.id)).get(row.id, AttemptFacts()), spec
-    )
+    return _with_facts(session, row, spec)
+
+
+def _with_facts(session: Session, row: TrialRow, spec: str) -> Trial:
+    facts = measurements.facts_of(session, Chosen.one(row.id))
+    return measurements.trial_of(row, facts.get(row.id, AttemptFacts()), spec)
 
 
 def _existing_trial(session: Session, study_id: int, number: int) -> TrialRow:

@@ -43,7 +43,6 @@ STUDY_READS: dict[str, Callable[[Store, int], object]] = {
     "fingerprints": lambda s, i: s.fingerprints(i),
     "trial": lambda s, i: s.trial(i, 0),
     "notes": lambda s, i: s.notes(i, 0),
-    "worst_case": lambda s, i: s.worst_case(i, 0),
     "events": lambda s, i: s.events(i),
     "spent": lambda s, i: s.spent(i),
     "fingerprint": lambda s, i: s.fingerprint(i),

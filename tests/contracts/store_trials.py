@@ -124,7 +124,7 @@ class TrialTests:
         again = store.start_attempt(study, 0, 50.0)
         assert (again.attempt, again.started_at, again.seconds) == (2, 50.0, 30.0)
         assert (again.cycles, again.startup, again.worst_case_passed) == ((), {}, False)
-        assert (store.notes(study, 0), store.worst_case(study, 0)) == ((), None)
+        assert store.notes(study, 0) == ()
         assert finish(store, study, seconds=12.0).seconds == 42.0
 
     def test_a_baseline_that_begins_anew_has_another_workload_and_starts_clean(self, store: Store) -> None:
@@ -270,12 +270,10 @@ class MeasurementTests:
             store.add_startup(study, 0, 1, make.startup(part, seconds))
         assert store.trial(study, 0).startup == {"import": 2.0, "load": 4.0}
 
-    def test_the_worst_case_is_kept_exactly(self, store: Store) -> None:
+    def test_the_worst_case_is_kept(self, store: Store) -> None:
         study = begin(store)
-        assert store.worst_case(study, 0) is None
         assert not store.trial(study, 0).worst_case_passed
         store.add_worst_case(study, 0, 1, make.worst_case())
-        assert store.worst_case(study, 0) == make.worst_case()
         assert store.trial(study, 0).worst_case_passed
 
     def test_notes_are_kept_in_order_and_the_same_one_once(self, store: Store) -> None:
