@@ -20,7 +20,6 @@ from autotune.domain import Resources, Study, Trial
 from autotune.errors import UsageError
 from autotune.settings import HomePaths
 from autotune.wording.numbers import rate
-from autotune.wording.sentences import interval_words
 from autotune.wording.text import clean, clean_line
 from search_spaces.frameworks import SHORT, resolved
 
