@@ -102,7 +102,7 @@ def export(options: ExportOptions) -> None:
         made = made if source.home else replace(made, prompts=None)
     folder = (options.output or Path(f"{HomePaths(Path()).study(found.id, found.spec.name).name}-{word}")).absolute()
     files = write(made, found, folder, force=options.force)
-    console.answer(_document(made, found, folder, files), _told(made, folder, files), as_json=options.as_json)
+    console.answer(_document(made, found, folder, files), _export_lines(made, folder, files), as_json=options.as_json)
 
 
 def _export_config(options: ExportOptions, config: Path) -> None:
@@ -199,7 +199,7 @@ def _document(exported: Exported, study: Study, folder: Path, files: tuple[Path,
     }
 
 
-def _told(exported: Exported, folder: Path, files: tuple[Path, ...]) -> Iterator[str]:
+def _export_lines(exported: Exported, folder: Path, files: tuple[Path, ...]) -> Iterator[str]:
     from autotune.recommendation.export import missing_prompts, native_sentence, seam_sentence, shell_line
 
     row, run = exported.row, exported.framework.names.run

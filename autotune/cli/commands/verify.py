@@ -100,7 +100,7 @@ def _run_exported(
         verdict = exported_run.verify(rehearsal, rounds)
         document = _verdict_document(found, made, verdict)
         store.add_event(found.id, Event("verified", _sentence(verdict), document, at=time.time()))
-    console.answer(document, _told(verdict), as_json=as_json)
+    console.answer(document, _verdict_lines(verdict), as_json=as_json)
     differs = MachineError.exit_code if verdict.undecided else exit_codes.NOTHING_FEASIBLE
     return 0 if verdict.agrees else differs
 
@@ -213,7 +213,7 @@ def _sentence(verdict: RunVerdict) -> str:
     )
 
 
-def _told(verdict: RunVerdict) -> Iterator[str]:
+def _verdict_lines(verdict: RunVerdict) -> Iterator[str]:
     interval = f" ({' to '.join(map(rate, verdict.interval))}, {verdict.updates} updates)"
     for name, side, more in (("observed", verdict.observed, interval), ("stated  ", verdict.stated, "")):
         yield f"{name} {rate(side.tokens_per_hour)} tokens/hour{more}"
