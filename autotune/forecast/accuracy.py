@@ -12,7 +12,9 @@ import numpy as np
 from autotune.domain import Pool
 from autotune.forecast.answer import Accuracy
 from autotune.insights.ranking import ranked
-from autotune.proposals.forecasts import PeakModel, Task, TimeModel
+from autotune.proposals.forecasts import Task
+from autotune.proposals.memory import MemoryModel
+from autotune.proposals.times import PhaseTimes
 from autotune.recommendation.reading import StudyReading
 from autotune.wording.numbers import percent
 
@@ -21,7 +23,7 @@ FEWEST = 5
 """Fewest configurations of a study that are compared."""
 
 
-Unfitted = Callable[[Task], tuple[TimeModel, PeakModel]]
+Unfitted = Callable[[Task], tuple[PhaseTimes, MemoryModel]]
 """Function that returns a plan's models for a task, fitted to no trial."""
 
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from autotune.domain import Configuration
 from autotune.forecast.answer import Predicted
-from autotune.proposals.forecasts import SURE, Column, PeakForecast, PeakModel, TimeForecast, TimeModel
-from autotune.proposals.memory import Breakdown
+from autotune.proposals.forecasts import SURE, Column, PeakForecast, TimeForecast
+from autotune.proposals.memory import MemoryModel
+from autotune.proposals.times import PhaseTimes
 from autotune.statistics.distributions import NORMAL95
 
 
@@ -19,10 +20,8 @@ from autotune.statistics.distributions import NORMAL95
 class Forecasts:
     """Models of a plan, fitted to no trial."""
 
-    times: TimeModel
-    peaks: PeakModel
-    memory: Callable[[Configuration], tuple[Breakdown, ...]]
-    """Function that returns the parts of a configuration's peak: of a GPU, and of one node's process tree."""
+    times: PhaseTimes
+    peaks: MemoryModel
     tokens: Callable[[Sequence[Configuration]], Column]
     """Function that returns the completion tokens of one cycle of each configuration."""
     capacity: int
@@ -40,7 +39,7 @@ class Forecasts:
         rate, spread = float(table.log_rate[index]), float(times.spread[index])
         phases = {name: float(column[index]) for name, column in times.phases.items()}
         peak, wide = float(peaks.peak[index]), math.exp(NORMAL95 * float(peaks.spread[index]))
-        device, host = self.memory(configuration)
+        device, host = self.peaks.breakdown(configuration)
         return Predicted(
             configuration=configuration,
             tokens_per_hour=math.exp(rate),

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from autotune.forecast import planner
@@ -16,8 +15,8 @@ from autotune.forecast.facts import known_gpu
 from autotune.forecast.forecasting import Forecasts
 from autotune.forecast.gpus import GPUS, KnownGpu
 from autotune.forecast.question import PlanRequest, Question
-from autotune.proposals.forecasts import PeakModel, Task, TimeModel
-from autotune.proposals.memory import MemoryModel, breakdown
+from autotune.proposals.forecasts import Task
+from autotune.proposals.memory import MemoryModel
 from autotune.proposals.times import PhaseTimes
 from autotune.settings import Settings
 from autotune.statistics.distributions import NORMAL95
@@ -43,7 +42,7 @@ def plan_from_readings(question: Question, recorded: Iterable[StudyReading]) -> 
         UsageError: no configuration is legal, or these GPUs cannot divide the rows.
     """
 
-    def unfitted(task: Task) -> tuple[TimeModel, PeakModel]:
+    def unfitted(task: Task) -> tuple[PhaseTimes, MemoryModel]:
         return PhaseTimes(question.gpu.figures).fitted(task, ()), MemoryModel.before(task)
 
     found = planner.plan(question, forecasts_for, accuracy(recorded, unfitted))
@@ -87,11 +86,9 @@ def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
 
 def forecasts_for(question: Question) -> Forecasts:
     """Returns the memory and phase-time models of ``question``, fitted to no trial."""
-    peaks = MemoryModel.before(question.task())
     return Forecasts(
         times=PhaseTimes(question.gpu.figures).fitted(question.task(active=True), ()),
-        peaks=peaks,
-        memory=partial(breakdown, peaks),
+        peaks=MemoryModel.before(question.task()),
         tokens=question.tokens,
         capacity=question.gpu.memory,
     )

@@ -5,17 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from operator import ne
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Configuration
-from autotune.proposals.costs import restarts
 from autotune.proposals.dominance import STEPS, Region, coordinate
 from autotune.proposals.reading import Columns
-from search_spaces.configuration import KnobValue, column
-from search_spaces.knobs import KNOBS
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS, RESTART, defaults
+from search_spaces.knobs.model import Restart
 from search_spaces.native import UNSET
 
 OF_ENGINE = frozenset({"rollout_engine", *(k.name for k in KNOBS.values() if "rollout_engine" in k.needs)})
@@ -34,13 +35,22 @@ class Dimension:
     """Neighbouring values are alike (numbers); otherwise any two differ equally."""
 
     @cached_property
-    def places(self) -> Mapping[KnobValue, int]:
-        return {value: place for place, value in enumerate(self.values)}
+    def places(self) -> Mapping[KnobValue | None, int]:
+        """The place of each value; of ``None``, a knob that is left to the framework, that of ``UNSET``."""
+        return {None if value == UNSET else value: place for place, value in enumerate(self.values)}
 
     @property
     def span(self) -> int:
         """Scale of a dimension: a change from its first to its last place, or between two choices, has distance 1."""
         return len(self.values) - 1 if self.ordered else 1
+
+
+class Coordinates(Columns):
+    """Configurations as columns of coordinates (``dominance.coordinate``)."""
+
+    def column(self, name: str) -> list[KnobValue | None]:
+        """Returns the coordinate of each configuration along a knob."""
+        return [coordinate(name, c) for c in self.configurations] if name == STEPS else super().column(name)
 
 
 class CandidateGrid:
@@ -56,13 +66,14 @@ class CandidateGrid:
         searched: Iterable[str],
         anchors: Sequence[Configuration],
         unset: Collection[str] = (),
+        framework: str = "trl",
     ) -> None:
         self.candidates = tuple(candidates)
-        self._unset = frozenset(unset)
+        self._framework = framework
         self._masks: dict[Region, Mask] = {}
-        self._read: dict[str, Columns] = {}
-        self._distinct: dict[str, tuple[Sequence[KnobValue | None], NDArray[np.intp]]] = {}
-        dimensions = (self._dimension(n, anchors) for n in sorted(set(searched)))
+        self._read = self._coordinates(self.candidates)
+        anchored = self._coordinates(anchors)
+        dimensions = (self._dimension(n, anchored, n in unset) for n in sorted(set(searched)))
         self.dimensions = tuple(d for d in dimensions if d is not None)
 
     def __len__(self) -> int:
@@ -71,30 +82,23 @@ class CandidateGrid:
     def beside(self, candidates: Iterable[Configuration]) -> CandidateGrid:
         """Returns a grid of other candidates on the same dimensions; omits candidates with a value outside these."""
         found = tuple(candidates)
-        placed = np.all(self._placed(found) >= 0, axis=1).tolist()
-        other = CandidateGrid(tuple(itertools.compress(found, placed)), (), (), self._unset)
+        placed = np.all(self._placed(self._coordinates(found)) >= 0, axis=1).tolist()
+        other = CandidateGrid(tuple(itertools.compress(found, placed)), (), (), (), self._framework)
         other.dimensions = self.dimensions
         return other
 
-    def point(self, configuration: Configuration) -> Point | None:
-        """Returns the point of ``configuration``, or ``None`` if no dimension contains one of its values."""
-        return self.points((configuration,))[0]
-
     def points(self, configurations: Sequence[Configuration]) -> list[Point | None]:
-        """Returns the ``point`` of each."""
-        places = [self._places.get(c) for c in configurations]
-        found = self._points[[0 if place is None else place for place in places]] if len(self) else None
-        others = [number for number, place in enumerate(places) if place is None]
-        if found is None or others:
-            placed = self._placed([configurations[number] for number in others])
-            found = placed if found is None else found
-            found[others] = placed
-        return [None if -1 in point else tuple(point) for point in found.tolist()]
+        """Returns the point of each configuration, or ``None`` if no dimension contains one of its values."""
+        found = self._placed(self._coordinates(configurations)).tolist()
+        return [None if -1 in point else tuple(point) for point in found]
 
-    def params(self, configuration: Configuration) -> dict[str, int]:
-        """Returns the index of ``configuration`` in each dimension that contains its value."""
-        (places,) = self._placed((configuration,)).tolist()
-        return {d.name: place for d, place in zip(self.dimensions, places, strict=True) if place >= 0}
+    def place(self, index: int) -> Point:
+        """Returns the point of a candidate."""
+        return tuple(self._points[index].tolist())
+
+    def params(self, point: Point) -> dict[str, int]:
+        """Returns the index in each dimension of ``point`` by the dimension's name."""
+        return {d.name: place for d, place in zip(self.dimensions, point, strict=True)}
 
     def at(self, point: Point) -> int | None:
         """Returns the candidate at ``point``, or ``None`` if there is none."""
@@ -136,11 +140,16 @@ class CandidateGrid:
         """Returns the distance of a candidate from ``point``, defined as in ``nearest``."""
         return float(self._distance(np.array([index]), point)[0])
 
-    def restarts(self, last: Configuration | None, framework: str) -> NDArray[np.int64]:
+    def restarts(self, last: Configuration | None) -> NDArray[np.int64]:
         """Returns the ``Restart`` that each candidate needs after ``last``; a new process if ``last`` is ``None``."""
-        if framework not in self._read:
-            self._read[framework] = Columns(self.candidates, framework, "cuda")
-        return restarts(self._read[framework], last, framework)
+        if last is None:
+            return np.full(len(self), Restart.PROCESS, dtype=np.int64)
+        found, unset = self._read.full(Restart.NONE), defaults(self._framework)
+        for name in sorted(self._read.names.union(last)):
+            level, own = RESTART.get(name, Restart.PROCESS), last.get(name, unset.get(name))
+            if level is not Restart.NONE:
+                found = np.maximum(found, level * self._read.each(name, partial(ne, own)))
+        return found.astype(np.int64)
 
     def suspicion(self, failed: Iterable[Configuration], held: Sequence[Configuration]) -> NDArray[np.int64]:
         """Counts for each candidate the failures that share one of its values, or all its engine settings, and that no
@@ -149,30 +158,29 @@ class CandidateGrid:
         engine = [axis for axis, d in enumerate(self.dimensions) if d.name in OF_ENGINE]
         groups = [[axis] for axis in range(len(self.dimensions))] + [engine] * bool(engine)
         failed = tuple(failed)
-        proven = self._placed(held if failed else ())
-        for point in self._placed(failed):
+        proven = self._placed(self._coordinates(held if failed else ()))
+        for point in self._placed(self._coordinates(failed)):
             for axes in groups:
                 if not np.all(proven[:, axes] == point[axes], axis=1).any():
                     found += np.all(self._points[:, axes] == point[axes], axis=1)
         return found
 
-    def _column(self, name: str, configurations: Iterable[Configuration]) -> list[KnobValue | None]:
-        """Returns the ``coordinate`` of each configuration; ``UNSET`` for a knob that may be left to the framework."""
-        unset = UNSET if name in self._unset else None
-        if name != STEPS:
-            return column(name, configurations, unset)
-        return [unset if (value := coordinate(name, c)) is None else value for c in configurations]
-
-    def _placed(self, configurations: Sequence[Configuration]) -> NDArray[np.int64]:
+    def _placed(self, read: Coordinates) -> NDArray[np.int64]:
         """Returns the index of each coordinate by configuration and dimension; -1 if the dimension lacks it."""
-        places = [[d.places.get(v, -1) for v in self._column(d.name, configurations)] for d in self.dimensions]  # type: ignore[arg-type]
-        return np.array(places, dtype=np.int64).reshape(len(self.dimensions), len(configurations)).T
+        found = np.empty((len(read.configurations), len(self.dimensions)), dtype=np.int64)
+        for axis, dimension in enumerate(self.dimensions):
+            values, index = read.distinct(dimension.name)
+            found[:, axis] = np.array([dimension.places.get(v, -1) for v in values], dtype=np.int64)[index]
+        return found
 
-    def _dimension(self, name: str, anchors: Sequence[Configuration]) -> Dimension | None:
+    def _coordinates(self, configurations: Iterable[Configuration]) -> Coordinates:
+        return Coordinates(tuple(configurations), self._framework, "cuda")
+
+    def _dimension(self, name: str, anchors: Coordinates, may_be_unset: bool) -> Dimension | None:
         """Returns the dimension of a knob; ``None`` if it has fewer than two values, or a candidate has none."""
-        found = set(self._column(name, self.candidates))
-        values = {v for v in found.union(self._column(name, anchors)) if v is not None}
-        if None in found or len(values) < 2:
+        found, anchored = ({*read.distinct(name)[0]} for read in (self._read, anchors))
+        values = {UNSET if v is None else v for v in found | anchored if v is not None or may_be_unset}
+        if (None in found and not may_be_unset) or len(values) < 2:
             return None
         numbers = sorted(v for v in values if isinstance(v, int | float))
         if len(numbers) == len(values):
@@ -184,7 +192,7 @@ class CandidateGrid:
     def _distance(self, indices: NDArray[np.int64], point: Point) -> NDArray[np.float64]:
         distance = np.zeros(len(indices))
         for axis, dimension in enumerate(self.dimensions):
-            steps = np.abs(self._columns[axis][indices] - point[axis])
+            steps = np.abs(self._points[indices, axis] - point[axis])
             distance += steps / dimension.span if dimension.ordered else steps > 0
         return distance
 
@@ -194,32 +202,14 @@ class CandidateGrid:
 
     @cached_property
     def _points(self) -> NDArray[np.int64]:
-        return np.ascontiguousarray(self._placed(self.candidates))
-
-    @cached_property
-    def _columns(self) -> NDArray[np.int64]:
-        return np.ascontiguousarray(self._points.T)
-
-    @cached_property
-    def _set(self) -> frozenset[str]:
-        """The knobs that any candidate sets."""
-        return frozenset().union(*self.candidates)
-
-    def _values(self, name: str) -> tuple[Sequence[KnobValue | None], NDArray[np.intp]]:
-        """Returns a knob's distinct coordinates, and their index for each candidate."""
-        if name not in self._distinct:
-            counted = name == STEPS
-            found = [coordinate(name, c) for c in self.candidates] if counted else column(name, self.candidates, None)
-            places = {value: place for place, value in enumerate(dict.fromkeys(found))}
-            self._distinct[name] = tuple(places), np.array([places[value] for value in found], dtype=np.intp)
-        return self._distinct[name]
+        return self._placed(self._read)
 
     def _covered(self, region: Region) -> Mask:
         """Returns ``dominance.covers`` for every candidate; caches it, because a region does not change."""
         if region not in self._masks:
             mask = np.ones(len(self.candidates), dtype=np.bool_)
-            for name, sign in region.compared(self._set):
-                values, index = self._values(name)
+            for name, sign in region.compared(self._read.names):
+                values, index = self._read.distinct(name)
                 allowed = np.array([region.allows(name, sign, value) for value in values], dtype=np.bool_)
                 if not allowed.all():
                     mask &= allowed[index]

@@ -201,8 +201,7 @@ def steps_owed(track: Sequence[Observation], forecast: str) -> int:
     for one in track:
         held = one.standing is OptunaTrialStatus.FEASIBLE
         pays = held and one.value > best + PAYS
-        source = "" if one.trial is None else one.trial.source
-        if source.startswith(forecast):
+        if one.trial.source.startswith(forecast):
             failures = 0 if pays else failures + 1
             owed = 0 if pays else 2 ** (failures - 1)
         elif best > -math.inf:
@@ -217,7 +216,7 @@ def was_misled(track: Sequence[Observation], forecast: str) -> bool:
     for one in track:
         held = one.standing is OptunaTrialStatus.FEASIBLE
         slow = one.standing is OptunaTrialStatus.CENSORED or (held and one.value < best - MISLED)
-        if slow and one.trial is not None and one.trial.source.startswith(forecast):
+        if slow and one.trial.source.startswith(forecast):
             return True
         best = max(best, one.value) if held else best
     return False

@@ -1,4 +1,4 @@
-"""Input and result of a forecast, and the protocols of the memory model and the phase-time model.
+"""Input and result of the forecasts of the memory model and the phase-time model.
 
 A forecast is fitted to the trials of one study and evaluated for thousands of candidates at once, so it takes a
 sequence of configurations and returns arrays in the same order. Nothing here keeps state between calls.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from search_spaces.batch import held_gpus
 
 Column = NDArray[np.float64]
 """One number for each configuration asked about, in their order."""
+REMEMBERED = 32
+"""Tuples of configurations of which the models remember what they read: tracks, the living process's, neighbours."""
 SURE = 0.9
 """Probability of fitting from which a configuration is said to fit. Within a tenth of the limit of recorded tables
 that is wrong for some 1 to 3 % of rows (``benchmarks.memory_model``)."""
@@ -44,6 +46,10 @@ class Task:
     """Mean prompt; 0: not known."""
     per_gpu: bool = False
     """The objective is tokens per GPU-hour."""
+
+    def __hash__(self) -> int:
+        # The user's keys are a mapping, which cannot be hashed; they are still compared.
+        return hash((self.resources, self.rows_per_update, self.lengths))
 
     @classmethod
     def of(cls, spec: StudySpec) -> Task:
@@ -102,16 +108,6 @@ class PeakForecast:
     """Probability that the peak stays below the limit; 1 where no limit is known."""
 
 
-class PeakModel(Protocol):
-    """Predicts the memory of untried configurations."""
-
-    def fitted(self, task: Task, trials: Sequence[Trial]) -> PeakModel:
-        """Returns a model fitted to ``trials`` (measured peaks; OOMs as bounds); without trials it is the prior."""
-        ...
-
-    def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast: ...
-
-
 @dataclass(frozen=True)
 class TimeForecast:
     """Predicted time of one steady cycle at the recorded lengths."""
@@ -122,13 +118,3 @@ class TimeForecast:
     """Standard deviation of the same."""
     phases: Mapping[str, Column]
     """Median seconds by ``Phase`` value."""
-
-
-class TimeModel(Protocol):
-    """Predicts the cycle times of untried configurations."""
-
-    def fitted(self, task: Task, trials: Sequence[Trial]) -> TimeModel:
-        """Returns a model fitted to ``trials``; without trials it is the prior."""
-        ...
-
-    def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast: ...

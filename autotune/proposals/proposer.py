@@ -7,34 +7,23 @@ track with other numerics or learning, which waits until the headline is confirm
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 from autotune.domain import Configuration, Resources, Trial, TrialKind, TrialState
 from autotune.ports import Proposer
 from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid
-from autotune.proposals.costs import living_process
 from autotune.proposals.dominance import Region
 from autotune.proposals.forecasts import PriorData, Task
 from autotune.proposals.neighbours import LISTED, Near, in_one_process, neighbourhoods
 from autotune.proposals.samplers import Field, StudySampler, Turn, named_sampler
-from autotune.proposals.translation import (
-    Frozen,
-    Observation,
-    OptunaTrialStatus,
-    Read,
-    asked,
-    evidence,
-    is_taken,
-    rebuilt_study,
-)
+from autotune.proposals.translation import Frozen, Observation, OptunaTrialStatus, evidence
 from autotune.statistics import evidence as evidence_of
 from autotune.statistics import retries
 from autotune.statistics.evidence import Row, same_learning
+from autotune.statistics.kept_process import living_process
 from search_spaces.knobs.model import Restart
 from search_spaces.native import UNSET
 from search_spaces.space import SearchSpace
@@ -49,15 +38,6 @@ PERMITTED_EVERY = 3
 """One proposal out of this many goes to the permitted track, once that is open."""
 PERMITTED_AFTER_S = 7200.0
 """Seconds of a study after which the permitted track is open although the headline is not confirmed."""
-
-
-@dataclass(frozen=True)
-class Track:
-    """A set of candidates for proposals."""
-
-    name: str
-    grid: CandidateGrid
-    frozen: Frozen = field(default_factory=dict)
 
 
 class TwoTrackProposer:
@@ -91,8 +71,9 @@ class TwoTrackProposer:
         own = frozenset(headline)
         others = tuple(c for c in permitted if c not in own)
         anchors = (complete_baseline,)
-        self._headline = Track(HEADLINE, CandidateGrid(headline, names, anchors, unset))
-        self._permitted = Track(PERMITTED, CandidateGrid(others, names, anchors, unset))
+        tracks = {HEADLINE: headline, PERMITTED: others}
+        self._grids = {track: CandidateGrid(own, names, anchors, unset, framework) for track, own in tracks.items()}
+        self._frozen: dict[str, Frozen] = {HEADLINE: {}, PERMITTED: {}}
         self._same_learning = own | {complete_baseline}
         self._nearby, self._alongside = nearby, alongside
         self._framework, self._device = framework, device
@@ -101,15 +82,8 @@ class TwoTrackProposer:
         self._sampler = sampler
         self._seed = seed
         self._one_memory = one_memory
-        self._read: Read = {}
         self._beside = lru_cache(maxsize=32)(self._grid_beside)
         self._same = lru_cache(maxsize=None)(lambda c: same_learning(c, complete_baseline, framework))
-
-    def seeded(self, seed: int) -> TwoTrackProposer:
-        """Returns a copy with another seed; it shares the tables of candidates."""
-        other = copy.copy(self)
-        other._seed, other._read = seed, {}
-        return other
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
         return self._proposed(history, number)
@@ -129,40 +103,38 @@ class TwoTrackProposer:
     ) -> tuple[Configuration, str] | None:
         """Proposes a configuration; ``here`` is that of ``propose_at``, ``within`` forbids a process start."""
         trials = self._as_candidates(history)
-        known = evidence(trials, self._read)
+        known = evidence(trials)
         same = [e for e in known if self._learns_the_same(e.configuration)]
         there = here if here is None else self._as_candidates(here)
         process = trials[-1].configuration if within else living_process(trials, self._framework, self._device, there)
-        taken, regions = {t.configuration for t in trials if is_taken(t)}, self._regions(trials)
+        taken, regions = {t.configuration for t in trials if not t.inconclusive}, self._regions(trials)
 
         def field(grid: CandidateGrid) -> Field:
             left = grid.without(taken, regions)
-            return Field(
-                grid, left & (grid.restarts(process, self._framework) == int(Restart.NONE)) if within else left
-            )
+            return Field(grid, left & (grid.restarts(process) == int(Restart.NONE)) if within else left)
 
         leader = _leader(trials, same)
         sampler = self._sampler.fit(trials, known)
         for track in self._tracks(trials, number, leader, field):
-            whole, own = field(track.grid), track is self._headline
+            whole, own = field(self._grids[track]), track == HEADLINE
             if not whole.left.any():
                 continue
-            around = partial(self._around, track, field)
+            around = None if self._nearby is None else partial(self._around, track, field)
+            alongside = [] if self._alongside is None or process is None or not own else [self._alongside(process)]
+            nearby = [field(self._beside(track, found)) for found in alongside]
             turn = Turn(
                 field=whole,
-                nearby=tuple(self._nearby_fields(track, field, process, leader or self._baseline)),
-                around=None if self._nearby is None else around,
+                nearby=(*nearby, *([] if around is None else [around(leader or self._baseline)])),
+                around=around,
                 track=same if own else known,
-                waits=partial(self._waits, history) if own else _never,
+                waits=partial(self._waits, history, track),
                 process=process,
+                frozen=self._frozen[track],
                 seed=draw(self._seed, number),
             )
-            asking = sampler.asking(turn)
-            if asking is not None:
-                grid = asking.field.grid
-                study = rebuilt_study(grid, turn.track, asking.sampler, track.frozen)
-                chosen = grid.candidates[asked(study, grid, asking.field.left, asking.asks)]
-                return chosen, f"{asking.source}/{track.name}"
+            proposal = sampler.propose(turn)
+            if proposal is not None:
+                return proposal[0], f"{proposal[1]}/{track}"
         return None
 
     def _tracks(
@@ -171,45 +143,32 @@ class TwoTrackProposer:
         number: int,
         leader: Configuration | None,
         field: Callable[[CandidateGrid], Field],
-    ) -> Sequence[Track]:
+    ) -> Sequence[str]:
         """Returns the tracks in order of preference; the permitted track waits until the headline is done."""
         confirmed = any(self._learns_the_same(c) for c in _confirmed(trials) - {self._baseline})
         opened = confirmed or leader is None or _lasted_s(trials) >= PERMITTED_AFTER_S
-        if not opened and field(self._headline.grid).left.any():
-            return (self._headline,)
-        both = (self._headline, self._permitted)
-        return both[::-1] if opened and number % PERMITTED_EVERY == 0 else both
+        if not opened and field(self._grids[HEADLINE]).left.any():
+            return (HEADLINE,)
+        return (PERMITTED, HEADLINE) if opened and number % PERMITTED_EVERY == 0 else (HEADLINE, PERMITTED)
 
-    def _waits(self, history: Sequence[Trial]) -> bool:
-        """Tells whether the leader still needs its confirmation."""
+    def _waits(self, history: Sequence[Trial], track: str) -> bool:
+        """Tells whether the headline's leader still needs its confirmation."""
+        if track == PERMITTED:
+            return False
         baseline = next(iter(self._as_candidate))
         history = [t for t in history if t.tokens_per_hour or not t.feasible]
         leaders = evidence_of.leaders(history, baseline, self._framework)
         leader = next((one.configuration for one in leaders if one.row is Row.SAME_LEARNING), baseline)
         return leader != baseline and leader not in _confirmed(history)
 
-    def _nearby_fields(
-        self,
-        track: Track,
-        field: Callable[[CandidateGrid], Field],
-        process: Configuration | None,
-        base: Configuration,
-    ) -> Iterable[Field]:
-        """Yields candidates that the living process can run, then neighbours of the base, if the space was sampled."""
-        if self._alongside is not None and process is not None and track is self._headline:
-            yield field(self._beside(track.name, self._alongside(process)))
-        if self._nearby is not None:
-            yield self._around(track, field, base)
-
-    def _around(self, track: Track, field: Callable[[CandidateGrid], Field], configuration: Configuration) -> Field:
+    def _around(self, track: str, field: Callable[[CandidateGrid], Field], configuration: Configuration) -> Field:
         """Returns the neighbours of a configuration that belong to ``track``."""
         assert self._nearby is not None  # noqa: S101
-        found = self._nearby(configuration, same_learning=track is self._headline)
-        return field(self._beside(track.name, found))
+        return field(self._beside(track, self._nearby(configuration, same_learning=track == HEADLINE)))
 
     def _grid_beside(self, track: str, candidates: tuple[Configuration, ...]) -> CandidateGrid:
-        own = self._headline if track == HEADLINE else self._permitted
-        return own.grid.beside(c for c in candidates if track == HEADLINE or not self._learns_the_same(c))
+        own = (c for c in candidates if track == HEADLINE or not self._learns_the_same(c))
+        return self._grids[track].beside(own)
 
     def _learns_the_same(self, configuration: Configuration) -> bool:
         """Tells whether ``configuration`` has the baseline's learning, by the headline or by the catalogue."""
@@ -226,8 +185,7 @@ class TwoTrackProposer:
 
     def count_ruled_out(self, history: Sequence[Trial]) -> int:
         regions = self._regions(self._as_candidates(history))
-        tracks = (self._headline, self._permitted)
-        return sum(len(t.grid) - int(t.grid.without((), regions).sum()) for t in tracks)
+        return sum(len(grid) - int(grid.without((), regions).sum()) for grid in self._grids.values())
 
     def _as_candidates(self, history: Sequence[Trial]) -> list[Trial]:
         """Returns the history as samplers read it: with retries instead of the trials they correct, and the baseline
@@ -237,10 +195,6 @@ class TwoTrackProposer:
 
     def _regions(self, trials: Sequence[Trial]) -> tuple[Region, ...]:
         return dominance.regions(trials, one_memory=self._one_memory)
-
-
-def _never() -> bool:
-    return False
 
 
 def _leader(trials: Sequence[Trial], same: Sequence[Observation]) -> Configuration | None:

@@ -19,14 +19,14 @@ class Columns:
     """Configurations as columns of numbers; an unset knob has the framework's default."""
 
     def __init__(self, configurations: tuple[Configuration, ...], framework: str, device: str) -> None:
-        self._all = configurations
+        self.configurations = configurations
         self.names: frozenset[str] = frozenset().union(*configurations)
         self._unset = defaults(framework, device)
         self._read: dict[str, tuple[list[KnobValue | None], NDArray[np.intp]]] = {}
 
     def full(self, value: float) -> Values:
         """Returns ``value`` for every configuration."""
-        return np.full(len(self._all), float(value))
+        return np.full(len(self.configurations), float(value))
 
     def each(self, name: str, number: Callable[[KnobValue | None], float]) -> Values:
         """Applies ``number`` to a knob's values; its argument is ``None`` for an unset knob without a default."""
@@ -56,27 +56,31 @@ class Columns:
         """Returns the distinct settings of ``names`` (one if empty), and each configuration's index among them."""
         given = [name for name in names if name in self.names]
         if not given:
-            return [{}], np.zeros(len(self._all), dtype=np.intp)
-        rows = list(zip(*(self._index(name)[1].tolist() for name in given), strict=True))
+            return [{}], np.zeros(len(self.configurations), dtype=np.intp)
+        rows = list(zip(*(self.distinct(name)[1].tolist() for name in given), strict=True))
         places = {row: place for place, row in enumerate(dict.fromkeys(rows))}
-        every = [[(name, self._index(name)[0][at]) for name, at in zip(given, row, strict=True)] for row in places]
+        every = [[(name, self.distinct(name)[0][at]) for name, at in zip(given, row, strict=True)] for row in places]
         few = [{name: value for name, value in each if value is not None} for each in every]
         return few, np.fromiter(map(places.__getitem__, rows), np.intp, len(rows))
 
     def _numbers(self, name: str, number: Callable[[KnobValue | None], float], unset: KnobValue | None) -> Values:
         if name not in self.names:
             return self.full(number(unset))
-        values, index = self._index(name)
+        values, index = self.distinct(name)
         numbers = [float(number(unset if value is None else value)) for value in values]
         return np.array(numbers, dtype=np.float64).take(index)
 
-    def _index(self, name: str) -> tuple[list[KnobValue | None], NDArray[np.intp]]:
-        """Returns a knob's distinct values, and each configuration's index among them."""
+    def distinct(self, name: str) -> tuple[list[KnobValue | None], NDArray[np.intp]]:
+        """Returns a knob's different values, and which of them each configuration has."""
         if name not in self._read:
-            said = column(name, self._all, None)
+            said = self.column(name)
             places = {value: place for place, value in enumerate(dict.fromkeys(said))}
             self._read[name] = list(places), np.fromiter(map(places.__getitem__, said), np.intp, len(said))
         return self._read[name]
+
+    def column(self, name: str) -> list[KnobValue | None]:
+        """Returns a knob's value in each configuration."""
+        return column(name, self.configurations, None)
 
 
 @lru_cache(maxsize=1)

@@ -50,35 +50,20 @@ class Observation:
     number: int
     configuration: Configuration
     standing: OptunaTrialStatus
-    value: float = math.nan
+    value: float
     """Natural logarithm of ``Trial.merit`` where feasible; of a censored one the logarithm of its upper bound."""
-    trial: Trial | None = field(default=None, compare=False, repr=False)
+    trial: Trial = field(compare=False, repr=False)
     """The trial itself, of which the user attributes are read."""
 
 
-def is_taken(trial: Trial) -> bool:
-    """Tells whether the trial's configuration needs no further trial: false if the trial ended without a verdict."""
-    return not trial.inconclusive
-
-
-Read = dict[int, tuple[Trial, Observation | None]]
-"""By number, trials and the observation of each."""
-
-
-def evidence(trials: Iterable[Trial], kept: Read | None = None) -> tuple[Observation, ...]:
-    """Returns observations of ``trials``, by trial number; a trial in ``kept`` is not read again."""
-    kept, found = {} if kept is None else kept, []
-    for trial in sorted(trials, key=lambda t: t.number):
-        before = kept.get(trial.number)
-        if before is None or before[0] is not trial:
-            before = kept[trial.number] = trial, _evidence(trial)
-        if before[1] is not None:
-            found.append(before[1])
-    return tuple(found)
+def evidence(trials: Iterable[Trial]) -> tuple[Observation, ...]:
+    """Returns observations of ``trials``, by trial number."""
+    found = (_evidence(trial) for trial in sorted(trials, key=lambda t: t.number))
+    return tuple(one for one in found if one is not None)
 
 
 def _evidence(trial: Trial) -> Observation | None:
-    if not trial.kind.is_searched or not is_taken(trial):  # others repeat what is known already
+    if not trial.kind.is_searched or trial.inconclusive:  # others repeat what is known already
         return None
     standing, value = OptunaTrialStatus.FEASIBLE, trial.merit
     if not trial.state.is_finished:
@@ -123,7 +108,7 @@ def selected(
 
 
 Frozen = dict[Hashable, FrozenTrial]
-"""Optuna's trials of a grid by their observations: a study is rebuilt again and again."""
+"""Optuna's trials of a grid by their observations: a study is rebuilt repeatedly."""
 
 
 def frozen_trials(
@@ -142,12 +127,12 @@ def frozen_trials(
     found = []
     for one in evidence:
         value = _value(one, worst, middle)
-        key = (one, value, None if one.trial is None else one.trial.outcome)
+        key = (one, value, one.trial.outcome)
         if key not in kept:
-            params = grid.params(one.configuration)
-            if len(params) < len(shapes):
+            (point,) = grid.points([one.configuration])
+            if point is None:
                 continue
-            kept[key] = _frozen(one, params, shapes, value)
+            kept[key] = _frozen(one, grid.params(point), shapes, value)
         found.append(kept[key])
     return found
 
@@ -181,7 +166,7 @@ def user_attributes(evidence: Observation) -> dict[str, Any]:
     """Returns the user attributes of a trial: seconds by phase, whether memory ran out, its bound."""
     found: dict[str, Any] = {NUMBER: evidence.number}
     trial = evidence.trial
-    if trial is None or evidence.standing is OptunaTrialStatus.PENDING:
+    if evidence.standing is OptunaTrialStatus.PENDING:
         return found
     if evidence.standing is OptunaTrialStatus.CENSORED:
         found[BOUND] = None if trial.at_most is None else trial.at_most / trial.divisor
@@ -228,7 +213,7 @@ def asked(study: optuna.Study, grid: CandidateGrid, left: Mask, times: int) -> i
             return index
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
     nearest = grid.nearest(draws[0], left)
-    study.enqueue_trial(grid.params(grid.candidates[nearest]))
+    study.enqueue_trial(grid.params(grid.place(nearest)))
     study.ask(shapes)
     return nearest
 

@@ -21,18 +21,28 @@ RECENT = 50
 """Number of most recent trials that are examined, in addition to the first."""
 
 
-def goes_on(trials: Sequence[Trial], configuration: Configuration, framework: str, device: str) -> bool:
-    """Tells whether a search trial of ``configuration`` would run in the process of the newest trial.
+def living_process(
+    trials: Sequence[Trial], framework: str, device: str, here: Sequence[Trial] | None = None
+) -> Configuration | None:
+    """Returns the configuration of the process that the next search trial may use; ``None``: it needs a new one.
 
-    Confirmations have their own processes, and on a CPU (``device``) no process is kept.
+    Confirmations have processes of their own, and on a CPU (``device``) no process is kept. ``here`` are finished
+    trials of the place it will run in; ``None``: all run in one place.
     """
-    newest = trials[-1] if trials else None
-    if newest is None or device != "cuda" or not newest.fits or not newest.kind.is_searched:
-        return False
-    if restart_between(newest.configuration, configuration, framework) is not Restart.NONE:
-        return False
+    trials = trials if here is None else here
+    last = trials[-1] if trials else None
+    if device == "cpu" or last is None or not last.kind.is_searched or (last.state.is_finished and not last.fits):
+        return None
     searched = [t for t in trials if t.kind.is_searched]
-    return processes_go_on((*searched[:1], *searched[1:][-RECENT:]), framework)
+    return last.configuration if processes_go_on((*searched[:1], *searched[1:][-RECENT:]), framework) else None
+
+
+def goes_on(trials: Sequence[Trial], configuration: Configuration, framework: str, device: str) -> bool:
+    """Tells whether a search trial of ``configuration`` would run in the process of the newest trial."""
+    last = living_process(trials, framework, device)
+    if last is None or not trials[-1].fits:
+        return False
+    return restart_between(last, configuration, framework) is Restart.NONE
 
 
 def processes_go_on(trials: Sequence[Trial], framework: str = "trl") -> bool:

@@ -72,7 +72,7 @@ class TunedRun:
 
     def _fits(self, configuration: Configuration, longest: float) -> float:
         task = replace(self.memory.task, max_completion_length=max(1, round(longest)))
-        return float(replace(self.memory, task=task, seen={}).forecast([configuration]).fits[0])
+        return float(replace(self.memory, task=task).forecast([configuration]).fits[0])
 
 
 def tuned_run(
@@ -101,7 +101,7 @@ def tuned_run(
         task = replace(task, resources=replace(spec.resources, device_memory=round(limit)))
     elif limit is not None:
         task = replace(task, memory_limit=round(limit))
-    return TunedRun(study, row.configuration, own, others, replace(memory, task=task, seen={}))
+    return TunedRun(study, row.configuration, own, others, replace(memory, task=task))
 
 
 def _prediction(study: Study, trials: Sequence[Trial], row: RecommendationRow) -> LengthPrediction | None:

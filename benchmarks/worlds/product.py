@@ -24,14 +24,8 @@ Column = NDArray[np.float64]
 
 
 def proposer(sampler: str, place: Place, seed: int) -> Proposer:
-    """The proposer of ``autotune start``; what it reads of the candidates is shared by a place's studies."""
-    found: Proposer = _made(sampler, place).seeded(seed)
-    return found
-
-
-@lru_cache(maxsize=8)
-def _made(sampler: str, place: Place) -> Any:
-    return proposer_for(replace(place.spec, sampler=sampler), place.prior_data)
+    """The proposer of ``autotune start``."""
+    return proposer_for(replace(place.spec, sampler=sampler, seed=seed), place.prior_data)
 
 
 @lru_cache(maxsize=8)

@@ -77,7 +77,7 @@ Effects = Mapping[str, Mapping[str, float]]
 
 def true_seconds(asked: Sequence[Configuration], about: Task, effects: Effects = EFFECTS) -> dict[str, np.ndarray]:
     """Of a cycle, by phase, without noise."""
-    table = features(about, asked)
+    table = features(about, tuple(asked))
     world = World(about, CPU, Lengths(about.lengths, PROMPT, PROMPT))
     found = {}
     for phase in PHASES:

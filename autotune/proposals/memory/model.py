@@ -1,4 +1,4 @@
-"""``forecasts.PeakModel``: a peak is the largest moment of a sum of parts, each a formula times a learnt factor.
+"""The memory model: a peak is the largest moment of a sum of parts, each a formula times a learnt factor.
 
 Logarithms of factors are normal. Measured peaks are fitted first, by Gauss-Newton over the moment that has the peak;
 then the bounds of trials that ran out of memory, which only raise factors.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Configuration, FailureReason, Phase, Pool, Trial, TrialState
-from autotune.proposals.forecasts import Column, EarlierTrials, PeakForecast, Task
+from autotune.proposals.forecasts import REMEMBERED, Column, EarlierTrials, PeakForecast, Task
 from autotune.proposals.memory.features import features, limits, pools
 from autotune.proposals.memory.parts import MOMENTS, PARTS, Matrix, Moment, Part
 from autotune.proposals.memory.settings import dimensions
@@ -48,8 +49,6 @@ FARTHEST = 1.5
 """Spreads that bounds raise a forecast by, at most: a bound beyond had another cause than the formulas know."""
 DEVICE_USABLE = 0.97
 """Share of a GPU that must have been asked for when an allocation fails: the rest is too small for any request."""
-TABLES = 12
-"""Tuples of candidates whose bytes are remembered: a search asks about the same ones again and again."""
 FAILED_IN: Mapping[str, tuple[Moment, ...]] = {
     Phase.GENERATE.value: (Moment.GENERATE,),
     Phase.SYNC.value: (Moment.SYNC,),
@@ -153,7 +152,7 @@ def peaks_of(task: Task, trials: Sequence[Trial]) -> list[Peaks]:
     """Reads the peaks and bounds of one study's trials by pool, in any order of trials."""
     wrong = retries.disproved(trials)
     ended = [t for t in sorted(trials, key=lambda t: t.number) if t.number not in wrong and t.state.is_finished]
-    matrix = scaled(task, [t.configuration for t in ended])
+    matrix = scaled(task, tuple(t.configuration for t in ended))
     alone = task.resources.training_processes == 1 and not task.resources.gpus
     found = []
     for pool, limit, rows in zip(pools(task), limits(task), matrix, strict=True):
@@ -209,8 +208,9 @@ def _by_phase(trial: Trial) -> list[tuple[Collection[Moment], float]]:
     return found
 
 
-def scaled(task: Task, configurations: Sequence[Configuration]) -> Matrix:
-    """Returns bytes by pool, configuration, moment and scale."""
+@lru_cache(maxsize=REMEMBERED)
+def scaled(task: Task, configurations: tuple[Configuration, ...]) -> Matrix:
+    """Returns bytes by pool, configuration, moment and scale. Do not change the array: it is cached."""
     found: Matrix = features(task, configurations) @ _OF_SCALE
     return found
 
@@ -238,60 +238,6 @@ def _begun(task: Task, earlier: Iterable[EarlierTrials]) -> tuple[Factors, ...]:
 
 
 @dataclass(frozen=True)
-class MemoryModel:
-    """A memory model fitted to trials of one study; ``MemoryModel.before(task)`` has none."""
-
-    task: Task
-    begun: tuple[Factors, ...]
-    """Factors by pool before any trial."""
-    factors: tuple[Factors, ...]
-    """Factors by pool (``features.pools``)."""
-    seen: dict[int, tuple[Sequence[Configuration], Matrix]] = field(default_factory=dict, compare=False, repr=False)
-    """Bytes of tuples asked about, by their id; the tuples are held, so that no others get it."""
-
-    @classmethod
-    def before(cls, task: Task, earlier: Iterable[EarlierTrials] = ()) -> MemoryModel:
-        """Returns the formulas alone, or with the factors of earlier studies."""
-        begun = _begun(task, earlier)
-        return cls(task, begun, begun)
-
-    def fitted(self, task: Task, trials: Sequence[Trial]) -> MemoryModel:
-        """Returns the model fitted to ``trials``, in any order (``PeakModel``)."""
-        found = tuple(fit(start, own) for start, own in zip(self.begun, peaks_of(task, trials), strict=True))
-        return replace(self, task=task, factors=found, seen=self.seen if task == self.task else {})
-
-    def peaks(self, configurations: Sequence[Configuration], pool: Pool) -> tuple[Column, Column]:
-        """Returns medians of the peaks of one pool in bytes, and standard deviations of their logarithms. Raises
-        ``ValueError`` for a pool the task does not have."""
-        place = pools(self.task).index(pool)
-        peaks, _, spreads = self.factors[place].peak(self._rows(configurations)[place])
-        return peaks, spreads
-
-    def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast:
-        """Returns the peaks in the pool closest to its limit (``PeakModel``)."""
-        found = [self.peaks(configurations, pool) for pool in pools(self.task)]
-        bounds = limits(self.task)
-        fits = np.ones(len(configurations))
-        for (peak, spread), limit in zip(found, bounds, strict=True):
-            if limit is not None:
-                fits = fits * normal_below(np.log(limit / peak) / spread)
-        # An unknown limit is never the closest, unless none is known.
-        known = [1.0 if not any(bounds) else math.inf if limit is None else limit for limit in bounds]
-        closest = np.argmax([peak / limit for (peak, _), limit in zip(found, known, strict=True)], axis=0)
-        peaks, spreads = (np.choose(closest, columns) for columns in zip(*found, strict=True))
-        return PeakForecast(peaks, spreads, fits)
-
-    def _rows(self, configurations: Sequence[Configuration]) -> Matrix:
-        if not isinstance(configurations, tuple):
-            return scaled(self.task, configurations)
-        held = self.seen.pop(id(configurations), None) or (configurations, scaled(self.task, configurations))
-        self.seen[id(configurations)] = held
-        while len(self.seen) > TABLES:
-            del self.seen[next(iter(self.seen))]
-        return held[1]
-
-
-@dataclass(frozen=True)
 class Breakdown:
     """Predicted memory by part in one pool: one GPU, or the process tree of one machine."""
 
@@ -304,12 +250,56 @@ class Breakdown:
     """Bytes by part at that moment."""
 
 
-def breakdown(model: MemoryModel, configuration: Configuration) -> tuple[Breakdown, ...]:
-    """Returns the parts of ``configuration``'s peak by pool; the device, if any, is first."""
-    found = []
-    for pool, own, factors in zip(pools(model.task), features(model.task, [configuration]), model.factors, strict=True):
-        parts = own[0] * (_OF_SCALE @ np.exp(factors.logs))
-        at = int(np.argmax(parts.sum(axis=1)))
-        by_part = dict(zip(map(str, PARTS), parts[at].tolist(), strict=True))
-        found.append(Breakdown(pool, MOMENTS[at], float(parts[at].sum()), by_part))
-    return tuple(found)
+@dataclass(frozen=True)
+class MemoryModel:
+    """A memory model fitted to trials of one study; ``MemoryModel.before(task)`` has none."""
+
+    task: Task
+    begun: tuple[Factors, ...]
+    """Factors by pool before any trial."""
+    factors: tuple[Factors, ...]
+    """Factors by pool (``features.pools``)."""
+
+    @classmethod
+    def before(cls, task: Task, earlier: Iterable[EarlierTrials] = ()) -> MemoryModel:
+        """Returns the formulas alone, or with the factors of earlier studies."""
+        begun = _begun(task, earlier)
+        return cls(task, begun, begun)
+
+    def fitted(self, task: Task, trials: Sequence[Trial]) -> MemoryModel:
+        """Returns the model fitted to ``trials``, in any order."""
+        found = tuple(fit(start, own) for start, own in zip(self.begun, peaks_of(task, trials), strict=True))
+        return replace(self, task=task, factors=found)
+
+    def peaks(self, configurations: Sequence[Configuration], pool: Pool) -> tuple[Column, Column]:
+        """Returns medians of the peaks of one pool in bytes, and standard deviations of their logarithms. Raises
+        ``ValueError`` for a pool the task does not have."""
+        place = pools(self.task).index(pool)
+        peaks, _, spreads = self.factors[place].peak(scaled(self.task, tuple(configurations))[place])
+        return peaks, spreads
+
+    def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast:
+        """Returns the peaks in the pool closest to its limit."""
+        matrix, bounds = scaled(self.task, tuple(configurations)), limits(self.task)
+        found = [factors.peak(rows)[::2] for factors, rows in zip(self.factors, matrix, strict=True)]
+        fits = np.ones(len(configurations))
+        for (peak, spread), limit in zip(found, bounds, strict=True):
+            if limit is not None:
+                fits = fits * normal_below(np.log(limit / peak) / spread)
+        # An unknown limit is never the closest, unless none is known.
+        known = [1.0 if not any(bounds) else math.inf if limit is None else limit for limit in bounds]
+        closest = np.argmax([peak / limit for (peak, _), limit in zip(found, known, strict=True)], axis=0)
+        peaks, spreads = (np.choose(closest, columns) for columns in zip(*found, strict=True))
+        return PeakForecast(peaks, spreads, fits)
+
+    def breakdown(self, configuration: Configuration) -> tuple[Breakdown, ...]:
+        """Returns the parts of ``configuration``'s peak by pool, the device first where there is one."""
+        found = []
+        for pool, own, factors in zip(
+            pools(self.task), features(self.task, [configuration]), self.factors, strict=True
+        ):
+            parts = own[0] * (_OF_SCALE @ np.exp(factors.logs))
+            at = int(np.argmax(parts.sum(axis=1)))
+            by_part = dict(zip(map(str, PARTS), parts[at].tolist(), strict=True))
+            found.append(Breakdown(pool, MOMENTS[at], float(parts[at].sum()), by_part))
+        return tuple(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.errors import UsageError
-from autotune.proposals.samplers.base import Asking, CandidateSampler, Field, StudySampler, Turn
+from autotune.proposals.samplers.base import CandidateSampler, Field, StudySampler, Turn
 from autotune.proposals.samplers.grey import GreySampler
 from autotune.proposals.samplers.plain import GRID, RANDOM, TpeSampler, own_sampler
 

@@ -10,7 +10,10 @@ import optuna
 from autotune.domain import Configuration, Trial
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.forecasts import PriorData, Task
-from autotune.proposals.translation import Observation, distributions
+from autotune.proposals.translation import Frozen, Observation, asked, rebuilt_study
+
+Proposal = tuple[Configuration, str]
+"""A configuration, and the first part of ``Trial.source``."""
 
 
 @dataclass(frozen=True)
@@ -37,21 +40,17 @@ class Turn:
     """Tells whether the leader is to be confirmed before a trial that promises little."""
     process: Configuration | None
     """Configuration of the living process; ``None``: a trial needs a new process."""
+    frozen: Frozen
+    """Optuna's trials of the track that were made before."""
     seed: int
     """32 bits, uniform: of the study's seed and the trial's number."""
 
-
-@dataclass(frozen=True)
-class Asking:
-    """The Optuna sampler that makes a proposal."""
-
-    sampler: optuna.samplers.BaseSampler
-    source: str
-    """The first part of ``Trial.source``."""
-    field: Field
-    """Candidates it may choose from."""
-    asks: int = 1
-    """Draws before the candidate nearest to the first draw is taken; 1 for a sampler that draws candidates only."""
+    def ask(
+        self, sampler: optuna.samplers.BaseSampler, source: str, grid: CandidateGrid, left: Mask, times: int = 1
+    ) -> Proposal:
+        """Asks an Optuna study of the track for one of the candidates that are ``left``, as ``translation.asked``."""
+        study = rebuilt_study(grid, self.track, sampler, self.frozen)
+        return grid.candidates[asked(study, grid, left, times)], source
 
 
 class StudySampler:
@@ -60,14 +59,15 @@ class StudySampler:
     name: str
     """Name for ``--sampler``."""
     asks: int = 1
+    """Draws before the candidate nearest to the first draw is taken; 1 for a sampler that draws candidates only."""
 
     def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
         """Returns a new sampler, seeded by ``turn``."""
         raise NotImplementedError
 
-    def asking(self, turn: Turn) -> Asking | None:
-        """Returns the sampler to ask; ``None`` if no candidate is worth a trial now."""
-        return Asking(self.sampler(turn), self.name, turn.field, self.asks)
+    def propose(self, turn: Turn) -> Proposal | None:
+        """Proposes a candidate; ``None`` if none is worth a trial now."""
+        return turn.ask(self.sampler(turn), self.name, turn.field.grid, turn.field.left, self.asks)
 
     def bind(self, task: Task | None, prior_data: PriorData | None = None) -> StudySampler:  # noqa: ARG002
         """Returns a copy for one study, with its task and prior knowledge."""
@@ -78,26 +78,12 @@ class StudySampler:
         return self
 
 
-class CandidateSampler(optuna.samplers.BaseSampler):
+class CandidateSampler(optuna.samplers.RandomSampler):
     """An Optuna sampler that chooses the candidate at ``index`` of ``grid``."""
 
     def __init__(self, grid: CandidateGrid, index: int) -> None:
-        self._grid, self._index = grid, index
-
-    def infer_relative_search_space(
-        self,
-        study: optuna.Study,  # noqa: ARG002
-        trial: optuna.trial.FrozenTrial,  # noqa: ARG002
-    ) -> dict[str, optuna.distributions.BaseDistribution]:
-        return distributions(self._grid)
-
-    def sample_relative(
-        self,
-        study: optuna.Study,  # noqa: ARG002
-        trial: optuna.trial.FrozenTrial,  # noqa: ARG002
-        search_space: dict[str, optuna.distributions.BaseDistribution],  # noqa: ARG002
-    ) -> dict[str, object]:
-        return dict(self._grid.params(self._grid.candidates[self._index]))
+        super().__init__()
+        self._params = grid.params(grid.place(index))
 
     def sample_independent(
         self,
@@ -106,4 +92,4 @@ class CandidateSampler(optuna.samplers.BaseSampler):
         param_name: str,
         param_distribution: optuna.distributions.BaseDistribution,  # noqa: ARG002
     ) -> object:
-        raise ValueError(f"{param_name} is no dimension of the candidates")
+        return self._params[param_name]

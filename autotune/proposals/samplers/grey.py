@@ -28,9 +28,9 @@ from autotune.proposals.choice import (
     steps_owed,
     was_misled,
 )
-from autotune.proposals.forecasts import PeakModel, PriorData, Task, TimeModel
+from autotune.proposals.forecasts import PriorData, Task
 from autotune.proposals.memory import MemoryModel
-from autotune.proposals.samplers.base import Asking, CandidateSampler, Field, StudySampler, Turn
+from autotune.proposals.samplers.base import CandidateSampler, Field, Proposal, StudySampler, Turn
 from autotune.proposals.samplers.plain import RANDOM
 from autotune.proposals.steps import ENGINE, Progress, progress, steps
 from autotune.proposals.times import PhaseTimes, probed
@@ -57,8 +57,8 @@ class Models:
     """The models of a study; a model that is ``None`` is not used."""
 
     task: Task
-    times: TimeModel | None = None
-    peaks: PeakModel | None = None
+    times: PhaseTimes | None = None
+    peaks: MemoryModel | None = None
 
 
 def models_for(task: Task, prior_data: PriorData | None = None) -> Models:
@@ -97,8 +97,7 @@ class GreySampler(StudySampler):
         self._models, self._known = models, known
         self._trials = sorted((t for t in trials if t.number in numbers), key=lambda t: t.number)
         failed = (e for e in known if e.standing is OptunaTrialStatus.INFEASIBLE)
-        self._failed = [e.configuration for e in failed if e.trial is None or not _ran_out(e.trial)]
-        self._framework = "trl" if models is None else models.task.resources.framework
+        self._failed = [e.configuration for e in failed if not _ran_out(e.trial)]
 
     def bind(self, task: Task | None, prior_data: PriorData | None = None) -> GreySampler:
         return self if task is None else GreySampler(models_for(task, prior_data))
@@ -106,7 +105,7 @@ class GreySampler(StudySampler):
     def fit(self, trials: Sequence[Trial], known: Sequence[Observation]) -> GreySampler:
         return GreySampler(self._models, trials, known)
 
-    def asking(self, turn: Turn) -> Asking | None:
+    def propose(self, turn: Turn) -> Proposal | None:
         located, level = _located(turn), self._level(turn.track)
         here = progress(turn.field.grid.dimensions, [(p, _value(e)) for p, e in located])
         base = None if here is None else here.base
@@ -125,17 +124,17 @@ class GreySampler(StudySampler):
         either = [(forecast, GREY), (step, STEP)]
         for choice, source in reversed(either) if owed else either:
             if choice is not None:
-                return _of(choice, source)
+                return _ask(turn, choice, source)
         if turn.waits():
             return None
         for worth in (LEFT, ANY):  # smaller gains, then every step
             step = step_of(worth)
             if step is not None:
-                return _of(step, STEP)
+                return _ask(turn, step, STEP)
             forecast = best_forecast(outlooks, base, worth, uncertain=True)
             if forecast is not None and (worth is LEFT or self.times is None):
-                return _of(forecast, GREY)
-        return RANDOM.asking(turn) if self.times is None else None
+                return _ask(turn, forecast, GREY)
+        return RANDOM.propose(turn) if self.times is None else None
 
     @cached_property
     def _fitted(self) -> tuple[Trial, ...]:
@@ -144,14 +143,14 @@ class GreySampler(StudySampler):
         return tuple(t for t in self._trials if t.number in kept)
 
     @cached_property
-    def times(self) -> TimeModel | None:
+    def times(self) -> PhaseTimes | None:
         """The model of times."""
         if self._models is None or self._models.times is None:
             return None
         return self._models.times.fitted(self._models.task, self._fitted)
 
     @cached_property
-    def peaks(self) -> PeakModel | None:
+    def peaks(self) -> MemoryModel | None:
         """The model of memory."""
         if self._models is None or self._models.peaks is None:
             return None
@@ -174,7 +173,7 @@ class GreySampler(StudySampler):
             forecast = self.times.forecast(grid.candidates)
             gain = level.log_tokens - level.best - forecast.log_seconds - self._divisors(grid.candidates)
             spread = np.sqrt(np.maximum(forecast.spread**2 - level.spread**2, 0.0))
-        return Outlook(grid, field.left, suspects, gain, spread, fits, grid.restarts(turn.process, self._framework))
+        return Outlook(grid, field.left, suspects, gain, spread, fits, grid.restarts(turn.process))
 
     def _level(self, track: Sequence[Observation]) -> Level:
         """Returns the scale of a track. Weights each measured value and its forecast by their variances; a running
@@ -220,16 +219,16 @@ def _steps(
     if here is None:
         return lambda _: None
     base = located[here.place][1]
-    phases = {} if base.trial is None else base.trial.phase_shares
     able, misled = outlook.left & (outlook.suspects <= 1), was_misled(track, GREY)
     found = steps(outlook.grid, able, here)
-    return lambda worth: best_step(found, outlook, phases, base.configuration.get(ENGINE), worth, misled=misled)
+    return lambda worth: best_step(
+        found, outlook, base.trial.phase_shares, base.configuration.get(ENGINE), worth, misled=misled
+    )
 
 
-def _of(choice: Choice, source: str) -> Asking:
+def _ask(turn: Turn, choice: Choice, source: str) -> Proposal:
     outlook, place = choice
-    whole = np.ones(len(outlook.grid), dtype=np.bool_)
-    return Asking(CandidateSampler(outlook.grid, place), source, Field(outlook.grid, whole))
+    return turn.ask(CandidateSampler(outlook.grid, place), source, outlook.grid, outlook.left)
 
 
 def _ran_out(trial: Trial) -> bool:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Phase
 from autotune.machine.data_sheets import KINDS
-from autotune.proposals.forecasts import Column, Task
+from autotune.proposals.forecasts import REMEMBERED, Column, Task
 from autotune.proposals.memory.settings import dimensions, trainable
 from autotune.proposals.reading import Columns, columns_of
 from autotune.proposals.times.lengths import presumed
@@ -79,7 +79,7 @@ def facts_of(task: Task, c: Columns) -> dict[str, Column]:
 def batch_facts(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]:
     """Returns the facts that follow from the batch of one configuration."""
     batch = batch_of(values, task.resources)
-    again = max(1.0, _number(task.passthrough.get("num_iterations"), 1.0))
+    again = iterations_of(task)
     steps, accumulation = max(1, batch.steps), max(1, batch.accumulation)
     updates = math.lcm(int(steps * again), accumulation) // accumulation
     return {
@@ -93,6 +93,11 @@ def batch_facts(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]
         "aligned": float(accumulation % (steps * again) == 0),
         "together": _together(values, accumulation),
     }
+
+
+def iterations_of(task: Task) -> float:
+    """Returns the times that a generation is trained on."""
+    return max(1.0, _number(task.passthrough.get("num_iterations"), 1.0))
 
 
 def _together(values: Mapping[str, KnobValue], accumulation: int) -> float:
@@ -211,6 +216,7 @@ class PhaseRows:
     """Input of the roofline."""
     index: NDArray[np.intp]
     """Row of each configuration."""
+
     kept: tuple[object, Mapping[str, Column], NDArray[np.bool_]] | None = field(default=None, compare=False, repr=False)
     """The last world that the roofline was asked in, its parts, and where it says that the phase occurs."""
 
@@ -222,8 +228,6 @@ class PhaseRows:
 
 Table = Mapping[str, PhaseRows]
 """Rows by ``Phase`` value."""
-KEPT = 12
-"""Tables that are kept: a track's candidates, the living process's, neighbours of a few."""
 
 
 def _knobs_of(phase: str) -> tuple[str, ...]:
@@ -247,17 +251,18 @@ def is_number(name: str) -> bool:
     return knob.kind in (Kind.INT, Kind.FLOAT) and knob.unit not in ("stage", "level")
 
 
-def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+def read(task: Task, configurations: tuple[Configuration, ...]) -> NDArray[np.float64]:
     """Returns knobs and facts of each configuration as a row that is independent of other configurations."""
-    c = columns_of(tuple(configurations), task.resources.framework, task.resources.device)
+    c = columns_of(configurations, task.resources.framework, task.resources.device)
     facts = facts_of(task, c)
     dynamic = c.has("dynamic_batching", True) > 0
     columns = [np.where(dynamic & (name in BY_TOKENS), OFF, _column(KNOBS[name], c)) for name in _KNOBS]
     return np.column_stack([*columns, np.log2(facts["generations"]), *(facts[name] for name in _FACTS)])
 
 
-def features(task: Task, configurations: Sequence[Configuration]) -> Table:
-    """Returns the distinct rows of ``configurations`` by phase."""
+@lru_cache(maxsize=REMEMBERED)
+def features(task: Task, configurations: tuple[Configuration, ...]) -> Table:
+    """Returns the distinct rows of ``configurations`` by phase. Cached: a search asks repeatedly."""
     values, chance = read(task, configurations), np.random.default_rng(0)
     # Rows are told apart by sums of random numbers, one for each value of a column.
     marks = np.zeros(values.shape, dtype=np.uint64)
@@ -272,24 +277,6 @@ def features(task: Task, configurations: Sequence[Configuration]) -> Table:
         knobs, facts = zip(own, few, strict=False), zip(USED[phase], few[len(own) :], strict=True)
         found[phase] = PhaseRows(dict(knobs), dict(facts), index.reshape(-1))
     return found
-
-
-class Tables:
-    """Caches the tables of the last tuples of configurations, because a search evaluates its candidates repeatedly."""
-
-    def __init__(self) -> None:
-        self._kept: list[tuple[Task, Sequence[Configuration], Table]] = []
-
-    def of(self, task: Task, configurations: Sequence[Configuration]) -> Table:
-        """Returns ``features``."""
-        for place, (theirs, asked, table) in enumerate(self._kept):
-            if asked is configurations and theirs == task:
-                self._kept.append(self._kept.pop(place))
-                return table
-        table = features(task, configurations)
-        if isinstance(configurations, tuple):  # nobody changes it
-            self._kept = [*self._kept[1 - KEPT :], (task, configurations, table)]
-        return table
 
 
 def _column(knob: Knob, c: Columns) -> Column:

@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Trial
 from autotune.machine import data_sheets
 from autotune.machine.data_sheets import Hardware
 from autotune.proposals.forecasts import Column, EarlierTrials, Task, TimeForecast
-from autotune.proposals.times.features import PHASES, PhaseRows, Table, Tables, features
+from autotune.proposals.times.features import PHASES, Table, features
 from autotune.proposals.times.learning import ENOUGH, LEVEL_SD, Measurements, Posterior, joined, learn, measurements
 from autotune.proposals.times.observed import Measured, lengths_of, measured
 from autotune.proposals.times.roofline import Parts, World, parts_of, seconds_of
@@ -60,16 +59,14 @@ def _device(one: EarlierTrials, task: Task, hardware: Hardware | None) -> Hardwa
 
 @dataclass(frozen=True)
 class PhaseTimes:
-    """``forecasts.TimeModel``, immutable; ``fitted`` returns another. ``spread`` is that of a single cycle time."""
+    """The phase-time model, immutable; ``fitted`` returns another. ``spread`` is that of a single cycle time."""
 
     hardware: Hardware | None = None
     """``None``: typical hardware of the task's machine, with a wide spread."""
     world: World | None = None
     learnt: Mapping[str, Posterior] = field(default_factory=dict)
     carried: Mapping[str, Measurements] = field(default_factory=dict)
-    """Measurements of earlier studies by phase (``carried_over``); ignored if trials contradict them."""
-    seen: Tables = field(default_factory=Tables, compare=False, repr=False)
-    """Cached features of configurations, shared with the models that this one was fitted from."""
+    """By phase, what earlier studies measured (``carried_over``); left aside where trials speak against it."""
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> PhaseTimes:
         found = measured(sorted(trials, key=lambda t: (t.study_id, t.number)))
@@ -88,12 +85,15 @@ class PhaseTimes:
         return replace(self, world=world, learnt=learnt)
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
-        table = self.seen.of(self.known.task, configurations)
+        table = features(self.known.task, tuple(configurations))
         seconds: dict[str, Column] = {}
         # Of a configuration: its seconds, the variance of each phase by itself, what phases have in common.
         sums = np.zeros((len(configurations), 3))
         for phase, rows in table.items():
-            known, (parts, occurs) = self.learnt[phase], self._roofline_of(phase, rows)
+            if rows.kept is None or rows.kept[0] != self.known:
+                parts = parts_of(phase, rows, self.known)
+                rows.kept = self.known, parts, seconds_of(parts, {}, rows.size) > 0
+            known, (_, parts, occurs) = self.learnt[phase], rows.kept
             mean, variance = known.at(rows.own, parts, rows.size)
             own = np.where(occurs, np.exp(mean), 0.0)
             common = np.minimum(known.level_variance, variance)
@@ -103,13 +103,6 @@ class PhaseTimes:
         whole = sums[:, 0]
         spread = np.sqrt(sums[:, 1] + TOGETHER * np.square(sums[:, 2])) / whole
         return TimeForecast(np.log(whole), spread, seconds)
-
-    def _roofline_of(self, phase: str, rows: PhaseRows) -> tuple[Parts, NDArray[np.bool_]]:
-        """Returns the parts of ``rows``, and where the phase occurs; cached while the study's lengths are the same."""
-        if rows.kept is None or rows.kept[0] != self.known:
-            parts = parts_of(phase, rows, self.known)
-            rows.kept = self.known, parts, seconds_of(parts, {}, rows.size) > 0
-        return rows.kept[1], rows.kept[2]
 
     @property
     def known(self) -> World:

@@ -34,12 +34,6 @@ class Measured:
     cycles: tuple[CycleRecord, ...]
     """Cycles of all trials."""
 
-    @property
-    def whole(self) -> Column:
-        """Seconds of a cycle."""
-        found: Column = np.sum(list(self.seconds.values()), axis=0)
-        return found
-
     def placed(self, occurs: Mapping[str, NDArray[np.bool_]]) -> Measured:
         """Counts a phase's seconds as idle where the roofline has no such phase, so that the total stays the same."""
         idle = Phase.IDLE.value

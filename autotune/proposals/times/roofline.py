@@ -30,7 +30,7 @@ from autotune.domain import Phase
 from autotune.machine.data_sheets import KINDS, Hardware
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.memory.settings import Dimensions, dimensions
-from autotune.proposals.times.features import PhaseRows
+from autotune.proposals.times.features import PhaseRows, iterations_of
 from autotune.proposals.times.lengths import Lengths, decoding, longest
 
 PARTS: Mapping[str, float] = {
@@ -63,12 +63,6 @@ class World:
     @property
     def weights(self) -> float:
         return self.size.parameters
-
-    @property
-    def iterations(self) -> float:
-        """Times a generation is trained on."""
-        given = self.task.passthrough.get("num_iterations")
-        return float(given) if isinstance(given, int) and not isinstance(given, bool) and given > 1 else 1.0
 
     @property
     def spread(self) -> float:
@@ -220,9 +214,9 @@ def _generate(facts: Facts, world: World) -> Parts:
 
 
 def _engine_rate(facts: Facts, world: World) -> Column:
-    kinds = {1.0: "fp8", 4.0: "fp32"}
-    rates = [world.hardware.rate(kinds.get(each, "bf16")) for each in facts["engine_bytes"].tolist()]
-    return np.array(rates) * _share(facts, world)
+    fp8, bf16, fp32 = (world.hardware.rate(kind) for kind in ("fp8", "bf16", "fp32"))
+    held = facts["engine_bytes"]
+    return np.where(held == 1.0, fp8, np.where(held == 4.0, fp32, bf16)) * _share(facts, world)
 
 
 def _step(facts: Facts, world: World) -> Column:
@@ -268,10 +262,10 @@ def _update(facts: Facts, world: World) -> Parts:
     here = world.weights * facts["trainable"] / np.where(facts["shards"] >= 1, facts["ranks"], 1.0)
     each = 6.0 * facts["master_bytes"] + 2.0 * facts["state_bytes"]
     return {
-        **_passes(facts, world, world.iterations / facts["together"], count, OF_TRAINING, k),
+        **_passes(facts, world, iterations_of(world.task) / facts["together"], count, OF_TRAINING, k),
         "optimizer": facts["updates"] * here * each / _memory(facts, world),
         "offload": facts["updates"] * here * facts["host_bytes"] / world.hardware.host_link,
-        "exchange": _reduced(facts, world, world.iterations * count),
+        "exchange": _reduced(facts, world, iterations_of(world.task) * count),
     }
 
 

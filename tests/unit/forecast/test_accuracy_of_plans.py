@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from autotune.domain import Configuration, Trial
 from autotune.forecast.accuracy import NONE, Unfitted, accuracy
-from autotune.proposals.forecasts import PeakForecast, PeakModel, Task, TimeForecast, TimeModel
+from autotune.proposals.forecasts import PeakForecast, Task, TimeForecast
 from autotune.recommendation.reading import StudyReading
 from tests.support import factories
 
@@ -52,8 +53,8 @@ def recorded(count: int) -> StudyReading:
     return StudyReading(factories.study(), [*trials, factories.failed(99)])
 
 
-def models(times: TimeModel) -> Unfitted:
-    def chosen(task: Task) -> tuple[TimeModel, PeakModel]:
+def models(times: Any) -> Unfitted:
+    def chosen(task: Task) -> tuple[Any, Any]:
         assert task.lengths == factories.LENGTHS, "compared at the lengths that ran"
         return times, Peaks()
 

@@ -111,10 +111,12 @@ class Peaks:
         peak = drawn(configurations, 160.0 * 2**30)
         return PeakForecast(peak, np.full(len(peak), 0.1), (peak <= 80 * 2**30).astype(np.float64))
 
+    def breakdown(self, _: Configuration) -> tuple[Breakdown, ...]:
+        return (Breakdown(Pool.DEVICE, Moment.UPDATE, 0.0, {}),) * 2
+
 
 def forecasts(question: Question, times: Times | None = None) -> Forecasts:
-    nothing = (Breakdown(Pool.DEVICE, Moment.UPDATE, 0.0, {}),) * 2
-    return Forecasts(times or Times(), Peaks(), lambda _: nothing, question.tokens, 80 * 2**30)
+    return Forecasts(times or Times(), Peaks(), question.tokens, 80 * 2**30)
 
 
 def outside(question: Question, knobs: Mapping[str, Any], found: Configuration) -> dict[str, object]:

@@ -59,6 +59,10 @@ class Peaks:
         return PeakForecast(peak, np.full(len(peak), 0.1), (peak <= self.limit).astype(np.float64))
 
     @staticmethod
+    def breakdown(_: Configuration) -> tuple[Breakdown, ...]:
+        return (Breakdown(Pool.DEVICE, Moment.UPDATE, 0.0, {}),) * 2
+
+    @staticmethod
     def peak(c: Configuration) -> float:
         rows = float(c["micro_batch_size"]) * (0.2 if c["gradient_checkpointing"] else 1.0)
         cache = 80 * float(c.get("gpu_memory_utilization", 0.3)) if c["rollout_engine"] == "vllm" else 10
@@ -69,7 +73,6 @@ def forecasts(limit: float) -> Forecasts:
     return Forecasts(
         Times(),
         Peaks(limit),
-        lambda c: (Breakdown(Pool.DEVICE, Moment.UPDATE, 0.0, {}),) * 2,
         lambda c: 8192.0,
         80 * GIB,
     )

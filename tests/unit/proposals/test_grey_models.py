@@ -13,7 +13,7 @@ from autotune.proposals.memory import MemoryModel
 from autotune.proposals.memory.model import scaled
 from autotune.proposals.proposer import make_proposer
 from autotune.proposals.samplers.grey import models_for
-from autotune.proposals.times import PhaseTimes
+from autotune.proposals.times import PhaseTimes, features
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
 from tests.contracts.proposer_suite import confirmations
@@ -34,9 +34,7 @@ def test_candidates_are_read_once_and_that_changes_no_forecast() -> None:
     assert isinstance(models.peaks, MemoryModel)
     candidates, places = tuple(CANDIDATES), np.array([0, 5, 17, 17, len(CANDIDATES) - 1])
     asked = [candidates[i] for i in places]
-    table = models.times.seen.of(TASK, candidates)
-    models.peaks.forecast(candidates)
-    rows = models.peaks.seen[id(candidates)][1]
+    table, rows = features(TASK, candidates), scaled(TASK, candidates)
     for trials in ([], HISTORY, HISTORY[:3]):
         own, peaks = models.times.fitted(TASK, trials), models.peaks.fitted(TASK, trials)
         there, plain = own.forecast(candidates), own.forecast(asked)
@@ -44,13 +42,13 @@ def test_candidates_are_read_once_and_that_changes_no_forecast() -> None:
             assert np.allclose(getattr(there, name)[places], getattr(plain, name)), name
         assert np.allclose(peaks.forecast(candidates).fits[places], peaks.forecast(asked).fits)
         assert np.array_equal(peaks.forecast(list(candidates)).fits, peaks.forecast(candidates).fits)
-        assert models.times.seen.of(TASK, candidates) is table, "read twice"
-        assert models.peaks.seen[id(candidates)][1] is peaks.seen[id(candidates)][1] is rows, "read twice"
+        assert features(TASK, candidates) is table, "read twice"
+        assert scaled(TASK, candidates) is rows, "read twice"
 
 
 def test_a_memory_forecast_is_the_highest_moment_of_each_configuration() -> None:
     peaks = MemoryModel.before(TASK).fitted(TASK, HISTORY)
-    (factors,), (matrix,) = peaks.factors, scaled(TASK, CANDIDATES)
+    (factors,), (matrix,) = peaks.factors, scaled(TASK, tuple(CANDIDATES))
     found, _ = peaks.peaks(CANDIDATES, Pool.HOST)
     for place, own in enumerate(matrix):
         assert found[place] == pytest.approx(max(float(row @ np.exp(factors.logs)) for row in own), rel=1e-12)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.domain import Configuration
-from autotune.proposals.candidate_grid import CandidateGrid
+from autotune.proposals.candidate_grid import CandidateGrid, Point
 from search_spaces.configuration import KnobValue
 from search_spaces.native import UNSET
 from tests.contracts.proposer_suite import landscape
@@ -17,12 +17,16 @@ GRID = CandidateGrid(WORLD.permitted, WORLD.searched, ())
 EVERY = np.ones(len(GRID), dtype=np.bool_)
 
 
+def point_of(grid: CandidateGrid, configuration: Configuration) -> Point | None:
+    return grid.points([configuration])[0]
+
+
 def _index(configuration: Configuration) -> int:
     return WORLD.permitted.index(configuration)
 
 
 def test_every_candidate_has_a_point_of_its_own() -> None:
-    points = [GRID.point(c) for c in WORLD.permitted]
+    points = [point_of(GRID, c) for c in WORLD.permitted]
     assert len(set(points)) == len(WORLD.permitted)
     assert [GRID.at(p) for p in points if p is not None] == list(range(len(WORLD.permitted)))
 
@@ -36,14 +40,14 @@ def test_knobs_with_one_value_are_no_dimensions() -> None:
 
 def test_an_anchor_outside_the_candidates_gets_a_point() -> None:
     anchor = WORLD.baseline.with_(micro_batch_size=6)
-    assert GRID.point(anchor) is None
-    point = not_none(CandidateGrid(WORLD.permitted, WORLD.searched, (anchor,)).point(anchor))
+    assert point_of(GRID, anchor) is None
+    point = not_none(point_of(CandidateGrid(WORLD.permitted, WORLD.searched, (anchor,)), anchor))
     assert CandidateGrid(WORLD.permitted, WORLD.searched, (anchor,)).at(point) is None
 
 
 def test_the_nearest_of_a_candidate_is_itself_and_then_a_neighbour() -> None:
     start = WORLD.baseline.with_(micro_batch_size=8, logprob_rows=4)
-    point = not_none(GRID.point(start))
+    point = not_none(point_of(GRID, start))
     assert GRID.nearest(point, EVERY) == _index(start)
     left = EVERY.copy()
     left[_index(start)] = False
@@ -73,7 +77,7 @@ def test_steps_per_generation_lie_by_the_rows_they_generate(micro: int, steps: i
     configuration = Configuration(
         {"micro_batch_size": micro, "steps_per_generation": steps, "gradient_accumulation_steps": 8}
     )
-    point = not_none(grid.point(configuration))
+    point = not_none(point_of(grid, configuration))
     assert [d.values[place] for d, place in zip(grid.dimensions, point, strict=True)] == [micro, rows]
 
 
@@ -92,10 +96,10 @@ def test_a_knob_that_may_be_left_to_the_framework_has_a_place_for_that() -> None
     sequences, rows = grid.dimensions
     assert (sequences.name, sequences.values, sequences.ordered) == ("max_num_seqs", (8, 16, 64, UNSET), False)
     assert rows.ordered
-    points = [grid.point(c) for c in several]
+    points = [point_of(grid, c) for c in several]
     assert [grid.at(p) for p in points if p is not None] == list(range(6))
-    assert grid.point(several[0]) == (3, 0)
-    assert grid.point(anchor) is not None
+    assert point_of(grid, several[0]) == (3, 0)
+    assert point_of(grid, anchor) is not None
     plain = CandidateGrid(several[1:3], ("max_num_seqs",), (), ["max_num_seqs"])
     assert plain.dimensions[0].ordered, "as ever where all set it"
 

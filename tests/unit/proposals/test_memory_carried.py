@@ -20,7 +20,7 @@ TRUTH = np.random.default_rng(3).uniform(0.6, 1.5, len(SCALES))
 
 
 def peaks(task: Task, chosen: Sequence[Configuration], truth: np.ndarray = TRUTH) -> np.ndarray:
-    found: np.ndarray = (scaled(task, chosen)[-1] @ truth).max(axis=1)
+    found: np.ndarray = (scaled(task, tuple(chosen))[-1] @ truth).max(axis=1)
     return found
 
 

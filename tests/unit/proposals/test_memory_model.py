@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.domain import Configuration, FailureReason, Outcome, Pool, Resources, Trial
-from autotune.proposals.forecasts import PeakForecast, PeakModel, Task
+from autotune.proposals.forecasts import PeakForecast, Task
 from autotune.proposals.memory import PARTS, PLACE, MemoryModel, Part, features
 from autotune.proposals.memory.model import SCALES, scaled
 from search_spaces.configuration import ModelFacts
@@ -102,7 +102,7 @@ def peaks_of(model: MemoryModel, *configurations: Configuration) -> list[float]:
 
 
 def test_it_is_a_peak_model() -> None:
-    model: PeakModel = MemoryModel.before(CPU)
+    model = MemoryModel.before(CPU)
     assert isinstance(model.fitted(CPU, []).forecast([]), PeakForecast)
     assert len(model.forecast([]).peak) == 0
 
@@ -169,8 +169,8 @@ def test_a_synthetic_machine_is_recovered() -> None:
     pool = every(CPU_VALUES, 17)
     truth = np.exp(np.array(list(SCALES.values())) * draw.standard_normal(len(SCALES)))
     chosen = [pool[i] for i in draw.choice(len(pool), size=80, replace=False)]
-    true = (scaled(CPU, pool)[0] @ truth).max(axis=1)
-    made = (scaled(CPU, chosen)[0] @ truth).max(axis=1) * np.exp(0.01 * draw.standard_normal(80))
+    true = (scaled(CPU, tuple(pool))[0] @ truth).max(axis=1)
+    made = (scaled(CPU, tuple(chosen))[0] @ truth).max(axis=1) * np.exp(0.01 * draw.standard_normal(80))
     trials = [measured(i, c, p) for i, (c, p) in enumerate(zip(chosen, made.tolist(), strict=True))]
     model = MemoryModel.before(CPU).fitted(CPU, trials)
     errors = np.abs(model.forecast(pool).peak / true - 1.0)

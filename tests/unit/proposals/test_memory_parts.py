@@ -10,7 +10,7 @@ import pytest
 
 from autotune.domain import Configuration, Pool, Resources
 from autotune.proposals.forecasts import Task
-from autotune.proposals.memory import PARTS, PLACE, WHEN, MemoryModel, Moment, Part, breakdown, features
+from autotune.proposals.memory import PARTS, PLACE, WHEN, MemoryModel, Moment, Part, features
 from autotune.proposals.memory.model import SCALES
 from autotune.proposals.memory.settings import dimensions
 from search_spaces.configuration import KnobValue, ModelFacts
@@ -200,14 +200,14 @@ def test_code_compiled_for_an_engine_on_a_cpu_is_held_beside_it() -> None:
 def test_the_parts_add_up_to_the_peak() -> None:
     configuration = Configuration({**PLAIN, "rollout_engine": "vllm", "zero_stage": 2})
     model = MemoryModel.before(EIGHT)
-    device, host = breakdown(model, configuration)
+    device, host = model.breakdown(configuration)
     assert (device.pool, host.pool) == (Pool.DEVICE, Pool.HOST)
     for one in (device, host):
         assert sum(one.at_peak.values()) == pytest.approx(one.peak)
     assert device.peak == pytest.approx(model.forecast([configuration]).peak[0])
     assert device.moment is max(Moment, key=lambda moment: features(EIGHT, [configuration])[0, 0, WHEN[moment]].sum())
     cpu = Task(Resources(host_memory=16 * GIB, model=LARGE), 8, 64, 64)
-    (only,) = breakdown(MemoryModel.before(cpu), configuration)
+    (only,) = MemoryModel.before(cpu).breakdown(configuration)
     assert only.pool is Pool.HOST
 
 

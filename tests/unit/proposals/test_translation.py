@@ -9,7 +9,7 @@ import pytest
 
 from autotune.domain import Configuration, FailureReason, TrialKind, TrialState
 from autotune.proposals.candidate_grid import CandidateGrid
-from autotune.proposals.translation import OptunaTrialStatus, Read, evidence, frozen_trials, is_taken, rebuilt_study
+from autotune.proposals.translation import OptunaTrialStatus, evidence, frozen_trials, rebuilt_study
 from tests.contracts.proposer_suite import complete, ended, landscape, stopped
 from tests.support import factories
 
@@ -62,14 +62,14 @@ def test_unfinished_trials_are_pending(state: TrialState) -> None:
 def test_no_verdict_teaches_nothing_and_takes_nothing(reason: FailureReason) -> None:
     lost = ended(2, OTHER, reason)
     assert evidence([lost]) == ()
-    assert not is_taken(lost)
+    assert lost.inconclusive
 
 
 @pytest.mark.parametrize("kind", [TrialKind.CONFIRM, TrialKind.VERIFY])
 def test_repeats_teach_nothing_but_are_taken(kind: TrialKind) -> None:
     repeat = complete(2, OTHER, 30.0, kind=kind)
     assert evidence([repeat]) == ()
-    assert is_taken(repeat)
+    assert not repeat.inconclusive
 
 
 def test_lessons_come_by_number_whatever_order_they_are_given_in() -> None:
@@ -117,14 +117,3 @@ def test_a_stopped_trial_without_a_bound_teaches_nothing() -> None:
 def test_a_stopped_trial_is_worth_no_more_the_faster_its_cycles_were() -> None:
     slow, fast = (stopped(3, FAST, 3600.0).with_(cycles=factories.finished(cycle_seconds=s).cycles) for s in (9.0, 1.0))
     assert evidence([slow]) == evidence([fast])
-
-
-def test_a_trial_is_read_once_and_again_when_it_has_changed() -> None:
-    kept: Read = {}
-    first, second = complete(0, FAST, 10.0), factories.trial(1, state=TrialState.RUNNING)
-    known = evidence([first, second], kept)
-    assert [e.standing for e in known] == [OptunaTrialStatus.FEASIBLE, OptunaTrialStatus.PENDING]
-    after = evidence([complete(1, SLOW, 20.0), first], kept)
-    assert after[0] is known[0]
-    assert [(e.number, e.value) for e in after] == [(0, math.log(36_000)), (1, math.log(72_000))]
-    assert after == evidence([first, complete(1, SLOW, 20.0)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from autotune.domain import Configuration
 from autotune.proposals.forecasts import TimeForecast
 from autotune.proposals.times import Hardware, PhaseTimes, features
 from autotune.proposals.times import model as times_model
-from autotune.proposals.times.features import PHASES, PhaseRows, Tables
+from autotune.proposals.times.features import PHASES, PhaseRows
 from autotune.proposals.times.learning import MISFIT_SD
 from autotune.proposals.times.roofline import Parts, World, parts_of, seconds_of
 from search_spaces.configuration import ModelFacts
@@ -137,11 +136,13 @@ def upside_down(phase: str, rows: PhaseRows, world: World) -> Parts:
 def test_a_wrong_prior_is_corrected(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     some = chosen(16, seed)
     monkeypatch.setattr(times_model, "parts_of", upside_down)
+    features.cache_clear()
     before, after = (
-        replace(PRIOR, seen=Tables()).fitted(made.task(), told).forecast(rest_of(some)).log_seconds
+        PRIOR.fitted(made.task(), told).forecast(rest_of(some)).log_seconds
         for told in ((), made.trials(some, seed=seed))
     )
     truth = np.sum(list(made.true_seconds(rest_of(some), made.task()).values()), axis=0)
+    features.cache_clear()
     assert rank_correlation(before, truth) < 0.0
     assert rank_correlation(after, truth) > 0.5
 
@@ -150,25 +151,25 @@ def test_a_wrong_prior_is_corrected(seed: int, monkeypatch: pytest.MonkeyPatch) 
 def test_what_was_read_before_changes_no_figure(seed: int) -> None:
     """Whatever was asked for earlier, in whatever order, and of whichever task."""
     task, other = made.task(), made.task(rows_per_update=32)
-    seen = Tables()
     for count in (5, 9, 40, 3):
         some = chosen(count, seed + count)
         some += some[:2]
-        found, fresh = seen.of(task, some), features(task, some)
+        found, fresh = features(task, tuple(some)), features.__wrapped__(task, tuple(some))
         for phase, rows in fresh.items():
             read_before = found[phase]
             for name, column in {**rows.own, **rows.facts}.items():
                 same = {**read_before.own, **read_before.facts}[name]
                 assert np.array_equal(same[read_before.index], column[rows.index]), name
-        seen.of(other, some)
-    model, trials = replace(PRIOR, seen=seen), made.trials(chosen(20, seed), seed=seed)
+        features(other, tuple(some))
+    trials = made.trials(chosen(20, seed), seed=seed)
     for part in (trials[:7], trials):
-        nothing_read = replace(PRIOR, seen=Tables())
-        ours, fresh_one = model.fitted(task, part), nothing_read.fitted(task, part)
-        answer, expected = ours.forecast(SPACE), fresh_one.forecast(SPACE)
+        answer = PRIOR.fitted(task, part).forecast(SPACE)
+        features.cache_clear()
+        expected = PRIOR.fitted(task, part).forecast(SPACE)
         assert np.array_equal(answer.log_seconds, expected.log_seconds)
         assert np.array_equal(answer.spread, expected.spread)
-    elsewhere = model.fitted(other, ()).forecast(SPACE).log_seconds
+    elsewhere = PRIOR.fitted(other, ()).forecast(SPACE).log_seconds
+    features.cache_clear()
     assert np.array_equal(elsewhere, PRIOR.fitted(other, ()).forecast(SPACE).log_seconds)
 
 
