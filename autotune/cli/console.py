@@ -98,8 +98,8 @@ def set_up() -> None:
     """Prepares the streams of a command: replaces characters that a stream cannot encode, discards output to a closed
     one, and names standard output in its errors."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        lines = sys.stdout.line_buffering
-        sys.stdout = _Output(sys.stdout.buffer, sys.stdout.encoding, "replace", line_buffering=lines)
+        encoding, lines = sys.stdout.encoding, sys.stdout.line_buffering
+        sys.stdout = _Output(sys.stdout.detach(), encoding, "replace", line_buffering=lines)
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr.reconfigure(errors="replace")
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

@@ -58,7 +58,9 @@ def check_machine(store: Store, study: Study, fingerprint: Fingerprint) -> None:
     before = store.fingerprint(study.id)
     if before is None:
         return
-    here = replace(fingerprint, workload=before.workload)  # the workload is the study's own by now
+    # the workload is the study's own by now; an earlier version recorded less of the hardware
+    recorded = {name: value for name, value in fingerprint.hardware.items() if name in before.hardware}
+    here = replace(fingerprint, workload=before.workload, hardware=recorded)
     if before.digest == here.digest:
         return
     changed = "; ".join(differing(encode(before), encode(here))[:8])

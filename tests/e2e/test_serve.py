@@ -136,19 +136,18 @@ def test_else_the_next_free_one_is_taken(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence", "lines"),
+    ("words", "sentence"),
     [
-        (("--nice", "20"), "--nice", 4),
-        (("--host", ANYWHERE, "--port", "0"), "a token is needed", 1),
-        (("--allow-control", "--port", "0"), "--allow-control lets readers stop a study", 1),
+        (("--nice", "20"), "--nice"),
+        (("--host", ANYWHERE, "--port", "0"), "a token is needed"),
+        (("--allow-control", "--port", "0"), "--allow-control lets readers stop a study"),
     ],
 )
 def test_what_it_cannot_start_with_is_one_sentence(
-    home: Path, tmp_path: Path, words: tuple[str, ...], sentence: str, lines: int
+    home: Path, tmp_path: Path, words: tuple[str, ...], sentence: str
 ) -> None:
-    said = refused(*words, home=home, cwd=tmp_path).splitlines()
-    assert sentence in said[-1]
-    assert len(said) == lines
+    (said,) = refused(*words, home=home, cwd=tmp_path).splitlines()
+    assert sentence in said
 
 
 def test_beyond_loopback_the_token_opens_and_is_printed_nowhere(home: Path, tmp_path: Path) -> None:
