@@ -24,7 +24,9 @@ from autotune.statistics import evidence as evidence_of
 from autotune.statistics import retries
 from autotune.statistics.evidence import Row, same_learning
 from autotune.statistics.kept_process import living_process
-from search_spaces.knobs.model import Restart
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS
+from search_spaces.knobs.model import Effect, Restart
 from search_spaces.native import UNSET
 from search_spaces.space import SearchSpace
 
@@ -33,6 +35,9 @@ HEADLINE = "headline"
 
 PERMITTED = "permitted"
 """The other candidates, with other numerics or learning where the space allows it; ranked apart."""
+
+LEARNT = tuple(n for n, k in KNOBS.items() if k.effect is not Effect.SPEED or n == "gradient_accumulation_steps")
+"""Knobs that decide whether two configurations learn the same (``effects_of_change``)."""
 
 PERMITTED_EVERY = 3
 """One proposal out of this many goes to the permitted track, once that is open."""
@@ -70,11 +75,9 @@ class TwoTrackProposer:
         names = tuple(searched)
         own = frozenset(headline)
         others = tuple(c for c in permitted if c not in own)
-        anchors = (complete_baseline,)
         tracks = {HEADLINE: headline, PERMITTED: others}
-        self._grids = {track: CandidateGrid(own, names, anchors, unset, framework) for track, own in tracks.items()}
+        self._grids = {t: CandidateGrid(c, names, (complete_baseline,), unset, framework) for t, c in tracks.items()}
         self._frozen: dict[str, Frozen] = {HEADLINE: {}, PERMITTED: {}}
-        self._same_learning = own | {complete_baseline}
         self._nearby, self._alongside = nearby, alongside
         self._framework, self._device = framework, device
         self._as_candidate = {baseline: complete_baseline}
@@ -83,7 +86,8 @@ class TwoTrackProposer:
         self._seed = seed
         self._one_memory = one_memory
         self._beside = lru_cache(maxsize=32)(self._grid_beside)
-        self._same = lru_cache(maxsize=None)(lambda c: same_learning(c, complete_baseline, framework))
+        self._same: dict[tuple[KnobValue | None, ...], bool] = {}
+        self._learnt = (*LEARNT, *sorted({*names, *baseline} - set(KNOBS)))
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
         return self._proposed(history, number)
@@ -119,7 +123,7 @@ class TwoTrackProposer:
             whole, own = field(self._grids[track]), track == HEADLINE
             if not whole.left.any():
                 continue
-            around = None if self._nearby is None else partial(self._around, track, field)
+            around = None if self._nearby is None else partial(self._around, self._nearby, track, field)
             alongside = [] if self._alongside is None or process is None or not own else [self._alongside(process)]
             nearby = [field(self._beside(track, found)) for found in alongside]
             turn = Turn(
@@ -132,8 +136,7 @@ class TwoTrackProposer:
                 frozen=self._frozen[track],
                 seed=draw(self._seed, number),
             )
-            proposal = sampler.propose(turn)
-            if proposal is not None:
+            if (proposal := sampler.propose(turn)) is not None:
                 return proposal[0], f"{proposal[1]}/{track}"
         return None
 
@@ -161,20 +164,20 @@ class TwoTrackProposer:
         leader = next((one.configuration for one in leaders if one.row is Row.SAME_LEARNING), baseline)
         return leader != baseline and leader not in _confirmed(history)
 
-    def _around(self, track: str, field: Callable[[CandidateGrid], Field], configuration: Configuration) -> Field:
+    def _around(self, near: Near, track: str, field: Callable[[CandidateGrid], Field], base: Configuration) -> Field:
         """Returns the neighbours of a configuration that belong to ``track``."""
-        assert self._nearby is not None  # noqa: S101
-        return field(self._beside(track, self._nearby(configuration, same_learning=track == HEADLINE)))
+        return field(self._beside(track, near(base, same_learning=track == HEADLINE)))
 
     def _grid_beside(self, track: str, candidates: tuple[Configuration, ...]) -> CandidateGrid:
         own = (c for c in candidates if track == HEADLINE or not self._learns_the_same(c))
         return self._grids[track].beside(own)
 
     def _learns_the_same(self, configuration: Configuration) -> bool:
-        """Tells whether ``configuration`` has the baseline's learning, by the headline or by the catalogue."""
-        if configuration in self._same_learning:
-            return True
-        return self._nearby is not None and self._same(configuration)
+        """Tells whether ``configuration`` has the baseline's learning; asks once for each setting of ``LEARNT``."""
+        part = tuple(map(configuration.get, self._learnt))
+        if part not in self._same:
+            self._same[part] = same_learning(configuration, self._baseline, self._framework)
+        return self._same[part]
 
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
         asked = self._as_candidate.get(configuration, configuration)

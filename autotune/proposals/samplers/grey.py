@@ -107,7 +107,8 @@ class GreySampler(StudySampler):
 
     def propose(self, turn: Turn) -> Proposal | None:
         located, level = _located(turn), self._level(turn.track)
-        here = progress(turn.field.grid.dimensions, [(p, _value(e)) for p, e in located])
+        values = [(p, e.value if e.standing is OptunaTrialStatus.FEASIBLE else None) for p, e in located]
+        here = progress(turn.field.grid.dimensions, values)
         base = None if here is None else here.base
         outlooks = [self._outlook(field, turn, level) for field in (turn.field, *turn.nearby)]
         least = self._least(outlooks, held=here is not None)
@@ -206,10 +207,6 @@ def _located(turn: Turn) -> list[tuple[Point, Observation]]:
     decided = [e for e in turn.track if e.standing is not OptunaTrialStatus.PENDING]
     points = turn.field.grid.points([e.configuration for e in decided])
     return [(point, e) for point, e in zip(points, decided, strict=True) if point is not None]
-
-
-def _value(one: Observation) -> float | None:
-    return one.value if one.standing is OptunaTrialStatus.FEASIBLE else None
 
 
 def _steps(
