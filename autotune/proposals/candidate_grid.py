@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration
 from autotune.proposals.dominance import STEPS, Region, coordinate
-from autotune.proposals.reading import Columns
+from autotune.proposals.reading import Columns, Distinct, distinct_values
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, RESTART, defaults
 from search_spaces.knobs.model import Restart
@@ -48,9 +48,13 @@ class Dimension:
 class Coordinates(Columns):
     """Configurations as columns of coordinates (``dominance.coordinate``)."""
 
-    def column(self, name: str) -> list[KnobValue | None]:
-        """Returns the coordinate of each configuration along a knob."""
-        return [coordinate(name, c) for c in self.configurations] if name == STEPS else super().column(name)
+    def distinct(self, name: str) -> Distinct:
+        """Returns the different coordinates along a knob, and which of them each configuration has."""
+        return self._steps if name == STEPS else super().distinct(name)
+
+    @cached_property
+    def _steps(self) -> Distinct:
+        return distinct_values([coordinate(STEPS, c) for c in self.configurations])
 
 
 class CandidateGrid:
@@ -124,11 +128,6 @@ class CandidateGrid:
         axes = [axis for axis, d in enumerate(self.dimensions) if d.name not in but]
         same: Mask = np.all(self._points[:, axes] == np.array(point, dtype=np.int64)[axes], axis=1)
         return same
-
-    def at_place(self, axis: int, place: int) -> Mask:
-        """Returns the mask of the candidates with index ``place`` in a dimension."""
-        there: Mask = self._points[:, axis] == place
-        return there
 
     def below(self, name: str, point: Point) -> Mask:
         """Returns the mask of the candidates below ``point`` in dimension ``name``; all False if it does not exist."""

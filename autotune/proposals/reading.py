@@ -13,6 +13,7 @@ from search_spaces.configuration import KnobValue, column
 from search_spaces.knobs import KNOBS, defaults
 
 Values = NDArray[np.float64]
+Distinct = tuple[list[KnobValue | None], NDArray[np.intp]]
 
 
 class Columns:
@@ -22,7 +23,7 @@ class Columns:
         self.configurations = configurations
         self.names: frozenset[str] = frozenset().union(*configurations)
         self._unset = defaults(framework, device)
-        self._read: dict[str, tuple[list[KnobValue | None], NDArray[np.intp]]] = {}
+        self._read = _columns_read(configurations)
 
     def full(self, value: float) -> Values:
         """Returns ``value`` for every configuration."""
@@ -70,17 +71,23 @@ class Columns:
         numbers = [float(number(unset if value is None else value)) for value in values]
         return np.array(numbers, dtype=np.float64).take(index)
 
-    def distinct(self, name: str) -> tuple[list[KnobValue | None], NDArray[np.intp]]:
+    def distinct(self, name: str) -> Distinct:
         """Returns a knob's different values, and which of them each configuration has."""
         if name not in self._read:
-            said = self.column(name)
-            places = {value: place for place, value in enumerate(dict.fromkeys(said))}
-            self._read[name] = list(places), np.fromiter(map(places.__getitem__, said), np.intp, len(said))
+            self._read[name] = distinct_values(column(name, self.configurations, None))
         return self._read[name]
 
-    def column(self, name: str) -> list[KnobValue | None]:
-        """Returns a knob's value in each configuration."""
-        return column(name, self.configurations, None)
+
+def distinct_values(values: Sequence[KnobValue | None]) -> Distinct:
+    """Returns the different values, and each value's index among them."""
+    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    return list(places), np.fromiter(map(places.__getitem__, values), np.intp, len(values))
+
+
+@lru_cache(maxsize=64)
+def _columns_read(configurations: tuple[Configuration, ...]) -> dict[str, Distinct]:  # noqa: ARG001 - the key
+    """Returns the columns read so far, for all readers of the same configurations."""
+    return {}
 
 
 @lru_cache(maxsize=1)

@@ -98,13 +98,12 @@ def _there(grid: CandidateGrid, open_: Mask, base: Point, axis: int, place: int)
     """Tells whether a candidate has that place and otherwise equals ``base``, and the nearest one in ``open_``: with
     other values of knobs that depend on this one, or else with fewer rows."""
     name = grid.dimensions[axis].name
-    free = {d.name for d in grid.dimensions if d.name in KNOBS and name in KNOBS[d.name].needs} | {name}
+    free = {d.name for d in grid.dimensions if d.name in KNOBS and name in KNOBS[d.name].needs}
     point = (*base[:axis], place, *base[axis + 1 :])
-    there = grid.at_place(axis, place)
-    alike = grid.alike(base, free) & there
+    alike = grid.alike(point, free)
     able = alike & open_
     if not able.any() and name != ROWS:
-        able = grid.alike(base, free | {ROWS}) & grid.below(ROWS, base) & there & open_
+        able = grid.alike(point, free | {ROWS}) & grid.below(ROWS, base) & open_
     return bool(alike.any()), grid.nearest(point, able) if able.any() else None
 
 

@@ -117,11 +117,6 @@ class Posterior:
         beyond = np.maximum(variance - np.einsum("ij,ij->i", effects, effects), 0.0) + MISFIT_SD**2
         return base + features @ self.mean, beyond + np.einsum("ij,ij->i", features @ self.covariance, features)
 
-    @property
-    def level_variance(self) -> float:
-        """Variance of the level, which all rows share."""
-        return self.level_sd**2 * float(self.covariance[0, 0])
-
 
 def linear(parts: Parts, factors: Mapping[str, float], size: int) -> tuple[Column, Matrix]:
     """Returns log seconds at factors of 1, by the tangent at ``factors``, and the slopes in the factors' spreads."""

@@ -96,7 +96,7 @@ class PhaseTimes:
             known, (_, parts, occurs) = self.learnt[phase], rows.kept
             mean, variance = known.at(rows.own, parts, rows.size)
             own = np.where(occurs, np.exp(mean), 0.0)
-            common = np.minimum(known.level_variance, variance)
+            common = np.minimum(known.level_sd**2 * known.covariance[0, 0], variance)
             each = np.column_stack([own, own**2 * (variance - TOGETHER * common), own * np.sqrt(common)])
             sums += each.take(rows.index, axis=0)
             seconds[phase] = own.take(rows.index)

@@ -189,7 +189,7 @@ def test_every_knob_the_batch_follows_from_is_listed() -> None:
 
 
 def facts(task: Task, *asked: Any) -> dict[str, Column]:
-    c = Columns([Configuration(values) for values in asked], task.resources.framework, task.resources.device)
+    c = Columns(tuple(Configuration(values) for values in asked), task.resources.framework, task.resources.device)
     return facts_of(task, c)
 
 
