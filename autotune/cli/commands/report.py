@@ -23,7 +23,6 @@ from trainer.child.contract import write_atomic
 if TYPE_CHECKING:
     from autotune.recommendation.export import Exported
 
-STANDARD_OUTPUT = "-"
 PAGES = (".html", ".htm")
 TEXTS = (".md", ".markdown", ".txt", ".svg", "")
 
@@ -32,7 +31,7 @@ def report_command(
     study: StudyArgument = None,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - prints to stdout.")
-    ] = STANDARD_OUTPUT,
+    ] = "-",
     updates: UpdatesOption = None,
     price: PriceOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
@@ -55,13 +54,12 @@ def report_command(
     from autotune.recommendation.whole_run import check_asked, whole_run, whole_run_json, whole_run_words
 
     check_asked(updates, price)
-    target = None if output == STANDARD_OUTPUT else Path(os.path.expanduser(output))
+    target = None if output == "-" else Path(os.path.expanduser(output))
     if as_json and target is not None:
         raise UsageError("--json prints one document; it cannot be used with --output")
     if target is not None and target.is_dir():
         raise UsageError(f"{target} is a folder; name a file, such as {target / 'report.md'}")
-    is_page = target is not None and target.suffix.lower() in PAGES
-    picture = None if target is None or is_page else target.with_suffix(".svg")
+    picture = None if target is None or target.suffix.lower() in PAGES else target.with_suffix(".svg")
     _refuse_to_overwrite([p for p in (target, picture) if p is not None], force=force)
     read, exports = _read(study, home)
     run = None if updates is None else whole_run(read.study.spec, read.trials, read.recommendation, updates, price)
@@ -71,7 +69,7 @@ def report_command(
         console.document(document | ({"whole_run": whole_run_json(run)} if updates else {}))
         return
     words = () if run is None else whole_run_words(run)
-    if target is not None and is_page:
+    if target is not None and picture is None:
         from api.dashboard.report_page import report_page
 
         _write({target: report_page(read, exports, words)})
@@ -100,6 +98,8 @@ def _write_text(read: StudyReading, exports: Sequence[Exported | str], run: Sequ
 
 def _write(texts: Mapping[Path, str]) -> None:
     target = next(iter(texts))
+    if not target.parent.exists():
+        console.say(f"making the folder {target.parent}")
     try:
         for path, text in texts.items():
             write_atomic(path, text)

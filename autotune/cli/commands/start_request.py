@@ -50,8 +50,8 @@ def request_of(options: StartOptions, folder: Path, at_once: int = 1) -> Request
         raise UsageError("give either --data or --task: both say where the prompts come from")
     if options.name is not None and len(options.name) > LONGEST_NAME:
         raise UsageError(f"--name has {len(options.name):,} characters; expected at most {LONGEST_NAME}")
-    if options.name is not None and (options.name.startswith("-") or not options.name.isprintable()):
-        raise UsageError(f"--name {clean(options.name)}: expected one line of text, begun with no dash")
+    if options.name is not None and (options.name[0] in "- " or not options.name.isprintable()):
+        raise UsageError(f"--name {clean(options.name)}: expected one line of text, begun with no dash or blank")
     framework = framework_named(framework_asked(options.framework, options.published))
     return paper_request(
         options,

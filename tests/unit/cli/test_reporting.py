@@ -7,8 +7,7 @@ from tests.unit.cli.conftest import Run
 def test_a_file_and_its_plot(autotune: Run, study: Study, tmp_path: Path) -> None:
     target = tmp_path / "out" / "my report.md"
     code, out, err = autotune("report", "-o", str(target), "--updates", "1000")
-    assert (code, err) == (0, "")
-    assert out == f"{target}\n"
+    assert (code, out, err) == (0, f"{target}\n", f"making the folder {target.parent}\n")
     text = target.read_text()
     assert "](my%20report.svg)" in text
     assert "\nYour run: 1,000 updates of " in text
