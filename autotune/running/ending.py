@@ -136,7 +136,8 @@ def outcome_of(ending: Ending, framework: Framework, log_path: str) -> Outcome:
     else:
         outcome = _by_exit(ending, framework)
     outcome = replace(outcome, log_path=log_path)
-    untrained = ending.phase is not None and ending.phase.cycle <= 0 and outcome.phase == Phase.GENERATE.value
+    begun = (StartupPart.FIRST_BATCH.value, Phase.GENERATE.value)
+    untrained = ending.phase is not None and ending.phase.cycle <= 0 and outcome.phase in begun
     if outcome.reason is FailureReason.NAN and untrained:
         outcome = replace(outcome, suggestion=_OF_THE_MODEL)
     if not outcome.ok and not outcome.suggestion:
@@ -150,8 +151,7 @@ def _stopped(ending: Ending, reason: FailureReason) -> Outcome:
     late = ending.stop is Stop.DEADLINE and ending.silent_s >= STUCK_S
     if ending.stop is Stop.DEADLINE and ending.silent_s >= STUCK_S / 2 and _phase(ending) == Phase.REWARD.value:
         return Outcome(reason, Phase.REWARD.value, None, f"{NOT_RETURNED} {format_duration(ending.silent_s)}")
-    stuck = ending.stop is Stop.HANG or late
-    if stuck and _phase(ending) == Phase.SYNC.value:
+    if (late or ending.stop is Stop.HANG) and _phase(ending) == Phase.SYNC.value:
         return Outcome(FailureReason.HANG, Phase.SYNC.value, None, f"weight sync: rank {MARKING} waits; {ending.why}")
     return Outcome(reason, _phase(ending), pool, ending.why)
 

@@ -313,8 +313,7 @@ def _cost(
     if kind is not TrialKind.SEARCH:
         return predict(trials, configuration)
     others = [t for t in trials if t.state.is_finished]
-    last = others if here is None else here
-    kept = goes_on(last, configuration, study.spec.framework, study.spec.resources.device)
+    kept = goes_on(others if here is None else here, configuration, study.spec.framework, study.spec.resources.device)
     return predict_search(others, configuration, kept=kept)
 
 
@@ -433,11 +432,12 @@ def hopeless(trials: Sequence[Trial]) -> str | None:
         return None
     if _by_reward(judged_trials[0]):
         return f"the reward fails, which no configuration can mend: {first.message}"
+    if first.reason is FailureReason.NAN and first.phase == StartupPart.FIRST_BATCH.value:
+        return f"no configuration can mend this: {first.message}"
     trials = [t for t in judged_trials if not _by_reward(t)]
     before_any_update = not trials[0].cycles and first.reason in (FailureReason.ILLEGAL, FailureReason.NAN)
     enough = SAME_FAILURES // 2 if before_any_update else SAME_FAILURES
-    if len(trials) < enough or any(t.state is not TrialState.FAIL for t in trials):
+    if len(trials) < enough or first.reason is FailureReason.OOM or any(t.state is not TrialState.FAIL for t in trials):
         return None
     causes = {(t.outcome.reason, t.outcome.message) for t in trials if t.outcome is not None}
-    alike = len(causes) == 1 and first.reason is not FailureReason.OOM
-    return f"the first {len(trials)} trials all failed alike: {first.sentence()}" if alike else None
+    return f"the first {len(trials)} trials all failed alike: {first.sentence()}" if len(causes) == 1 else None

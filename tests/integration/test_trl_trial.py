@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from collections import Counter
@@ -73,10 +74,11 @@ def hostile(tiny: Path) -> Ran:
 @pytest.fixture(scope="module")
 def several(tiny: Path) -> dict[str, Ran]:
     """One after another in one process: trials that fail early, one that is told to end, one that runs through."""
-    nan = "return [float('nan')] * len(completions)"
+    broken = shutil.copytree(tiny / "model", tiny / "broken") / "model.safetensors"
+    broken.write_bytes(broken.read_bytes()[:-64] + b"\xff" * 64)  # NaN in every type of number
     specs = {
         "raising": tiny_spec(tiny, reward_file(tiny / "f1", "raise KeyError('no answer column')")),
-        "nan": tiny_spec(tiny, reward_file(tiny / "f2", nan)),
+        "nan": tiny_spec(tiny, reward_file(tiny / "f2", "return [float('nan')] * len(completions)")),
         "short": tiny_spec(tiny, reward_file(tiny / "f3", "return [1.0]")),
         "missing": tiny_spec(tiny, RewardSpec("file", "reward", str(tiny / "nowhere.py"))),
         "rows": tiny_spec(tiny, reward_file(tiny / "f4", PLAIN), rows_per_update=20),
@@ -87,6 +89,7 @@ def several(tiny: Path) -> dict[str, Ran]:
             tiny, reward_file(tiny / "f8", PLAIN), passthrough={"learning_rate": 1e30, "max_grad_norm": 0.0}
         ),
     }
+    specs["weights"] = tiny_spec(tiny, reward_file(tiny / "f11", PLAIN), model=str(broken.parent))
     looked = replace(QUIET, recorded=6, maximum=0, looks=(2, 6))
     specs["told to end"] = tiny_spec(tiny, reward_file(tiny / "f9", PLAIN), looked)
     sleeping = reward_file(tiny / "f10", f"time.sleep({SLEPT_S}); {PLAIN}")
@@ -172,6 +175,7 @@ def test_a_completion_at_the_maximum_counts_as_clipped_and_no_other(hostile: Ran
         ("groups", FailureReason.ILLEGAL, None, "divisible by num_generations"),
         ("unknown", FailureReason.ILLEGAL, None, "learning_rat"),
         ("lengths", FailureReason.ILLEGAL, None, "recorded lengths"),
+        ("weights", FailureReason.NAN, None, "the model's weights are NaN: "),
         ("diverging", FailureReason.NAN, Phase.GENERATE, "probability tensor"),
     ],
 )

@@ -9,7 +9,7 @@ import math
 from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 from .contract import TrialSpec
-from .failures import IllegalSettingError, memory_pool
+from .failures import IllegalSettingError, NotFiniteError, memory_pool
 
 TRL = ((1, 16), (1, 17))
 """TRL versions that the seams and the meter were checked against: from the first, below the second."""
@@ -66,6 +66,13 @@ def check_rows(rows: int, spec: TrialSpec) -> None:
         raise IllegalSettingError("these settings make %d rows per update, the trial is of %d" % sizes)
 
 
+def check_weights(model: Any) -> None:
+    """Raises ``NotFiniteError`` if a weight of the model is NaN before anything was trained."""
+    for name, one in model.named_parameters():
+        if one.is_floating_point() and one.element_size() > 1 and one.sum().isnan() and one.isnan().any():
+            raise NotFiniteError("the model's weights are NaN: %s" % name)
+
+
 def check_lengths(spec: TrialSpec) -> None:
     """Raises ``IllegalSettingError`` if recorded cycles have no lengths."""
     if spec.protocol.recorded and not spec.protocol.lengths and not spec.protocol.natural:
@@ -93,10 +100,8 @@ def prompt_count(updates: int, rows: int) -> int:
 def as_mapping(value: Any, key: str) -> Mapping[str, Any]:
     """Returns a mapping, which may be given as JSON text. Raises ``IllegalSettingError`` for any other value."""
     if isinstance(value, str):
-        try:
+        with contextlib.suppress(ValueError):
             value = json.loads(value)
-        except ValueError:
-            raise IllegalSettingError("%s: expected a mapping, got %r" % (key, value)) from None
     if value is not None and not isinstance(value, dict):
         raise IllegalSettingError("%s: expected a mapping, got %r" % (key, value))
     return value or {}

@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
@@ -156,7 +157,7 @@ def _parts(torch: Any, device: str, finish: Work, timed: Timer) -> List[Tuple[st
         ("bandwidth", lambda limit: copying(torch, device, finish, limit, timed)),
         ("kernel_s", lambda limit: launching(torch, device, finish, limit, timed)),
     ]
-    parts += [("flops.%s" % k, _product(torch, device, t, finish, timed)) for k, t in kinds.items()]
+    parts += [("flops.%s" % k, partial(multiplying, torch, device, t, finish, timed=timed)) for k, t in kinds.items()]
     if device == "cuda":
         parts.append(("flops.tf32", lambda limit: tf32(torch, finish, limit)))
         if torch.cuda.get_device_capability(0) >= (8, 9):
@@ -165,10 +166,6 @@ def _parts(torch: Any, device: str, finish: Work, timed: Timer) -> List[Tuple[st
         if torch.cuda.device_count() > 1:
             parts.append(("link", lambda limit: to_neighbour(torch, finish, limit)))
     return parts
-
-
-def _product(torch: Any, device: str, kind: Any, finish: Work, timed: Timer) -> Callable[[float], float]:
-    return lambda limit: multiplying(torch, device, kind, finish, limit, timed)
 
 
 def multiplying(torch: Any, device: str, kind: Any, finish: Work, limit: float, timed: Timer = fastest) -> float:

@@ -37,8 +37,7 @@ def test_what_is_there_is_not_overwritten(autotune: Run, study: Study, tmp_path:
 
 def test_a_page_is_one_file_without_a_plot_beside_it(autotune: Run, study: Study, tmp_path: Path) -> None:
     target = tmp_path / "report.HTML"
-    code, out, err = autotune("report", "-o", str(target), "--updates", "1000")
-    assert (code, out, err) == (0, f"{target}\n", "")
+    assert autotune("report", "-o", str(target), "--updates", "1000") == (0, f"{target}\n", "")
     text = target.read_text()
     assert "<svg" in text
     assert "Your run: 1,000 updates of " in text

@@ -73,8 +73,7 @@ def test_when_the_baseline_failed_the_leader_is_still_confirmed() -> None:
     trials = [f.failed(0, kind=TrialKind.BASELINE, configuration=BASELINE), f.finished(1, configuration=FASTER)]
     plan = not_none(confirmation.next_trial(STUDY, trials))
     assert plan.narrow(plan.draft.protocol, FASTER) == plan.draft.protocol, "it is the answer"
-    ran = _play(trials, {FASTER: 10.0})
-    assert ran == [(0, FASTER)]
+    assert _play(trials, {FASTER: 10.0}) == [(0, FASTER)]
 
 
 def test_nothing_measured_owes_nothing_and_reserves_nothing() -> None:

@@ -413,11 +413,13 @@ def test_where_a_round_of_two_leaders_does_not_fit_the_one_with_the_same_learnin
     assert permitted not in ran
 
 
-def test_budgets_that_ended_too_early_do_not_make_a_study_hopeless() -> None:
+def test_a_reward_that_fails_and_weights_of_nan_make_a_study_hopeless_and_ended_budgets_do_not() -> None:
     trials = [f.broken_off(n, kind=TrialKind.BASELINE) for n in range(schedule.SAME_FAILURES)]
     assert schedule.hopeless(trials) is None
     reward = f.failed(4, f.failure(FailureReason.REWARD_ERROR), kind=TrialKind.BASELINE)
     assert "the reward fails" in (schedule.hopeless([*trials, reward]) or "")
+    nan = f.failed(4, f.failure(FailureReason.NAN, phase="first_batch", message="the model's weights are NaN"))
+    assert schedule.hopeless([*trials, nan]) == "no configuration can mend this: the model's weights are NaN"
 
 
 @pytest.mark.parametrize("reason", [FailureReason.CANCELLED, FailureReason.INFRA])

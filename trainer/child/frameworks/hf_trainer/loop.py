@@ -9,6 +9,7 @@ from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Seque
 
 import torch
 
+from ...checks import check_weights
 from ...contract import CycleKind, CycleRecord, Peaks, Phase, StartupPart, StartupRecord, WorstCaseRecord
 from ...cycles import CyclePlan, Settling, assign, doubled, resample
 from ...failures import MeterError
@@ -212,10 +213,12 @@ class Loop:
         """Runs ``train()``; records every finished cycle, however ``train()`` ends.
 
         Raises:
+            NotFiniteError: the model's weights are NaN.
             MeterError: it ended before the protocol was completed.
         """
         self._trial.part = StartupPart.FIRST_BATCH
         self._trial.journal.mark(StartupPart.FIRST_BATCH.value)
+        check_weights(self._trainer.model)
         try:
             result = train()
         finally:

@@ -50,7 +50,7 @@ def _logprob_rows(rows: int) -> None:
             inputs = {name: _rows(value, taken, count) for name, value in model_inputs.items()}
             fields = {f.name: _rows(getattr(grpo_batch, f.name), taken, count) for f in dataclasses.fields(grpo_batch)}
             parts.append(compute(self, model, inputs, dataclasses.replace(grpo_batch, **fields), *args, **kwargs))
-        return tuple(_joined(column) for column in zip(*parts, strict=True))
+        return tuple(None if column[0] is None else torch.cat(column, dim=0) for column in zip(*parts, strict=True))
 
     setattr(trainer, METHOD, in_chunks)
 
@@ -60,7 +60,3 @@ def _rows(value: Any, rows: slice, count: int) -> Any:
     if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == count:
         return value[rows]
     return value
-
-
-def _joined(column: Any) -> Any:
-    return None if column[0] is None else torch.cat(column, dim=0)

@@ -153,8 +153,7 @@ def watch_of(trial: TrialContext, engine: Any, held_bytes: int) -> EngineWatch:
     held: Optional[Held] = None if trial.kept is None else trial.kept.get("engine")
     if held is None or held.engine is not engine:
         return EngineWatch(engine, held_bytes)
-    if held.watch is None:
-        held.watch = EngineWatch(engine, held_bytes)
+    held.watch = held.watch or EngineWatch(engine, held_bytes)
     return held.watch
 
 
