@@ -63,9 +63,9 @@ def main(arguments: Sequence[str]) -> int:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     sys.path[:] = clean_path(sys.path, str(Path(__file__).resolve().parent), os.getcwd())
     load_package()
-    command = importlib.import_module("%s.%s" % (PACKAGE, COMMANDS[arguments[0]]))
     if arguments[0] in QUESTIONS:
         importlib.import_module("%s.began" % PACKAGE).end_with_parent()
+    command = importlib.import_module("%s.%s" % (PACKAGE, COMMANDS[arguments[0]]))
     return 0 if command.main(Path(arguments[2]).resolve()).ok else 1
 
 

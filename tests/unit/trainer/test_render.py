@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.support.imports import of
-from trainer.child.contract import Protocol, RewardSpec, TrialSpec
-from trainer.child.start import clean_path
+from trainer.child import start
+from trainer.child.contract import Protocol, Result, RewardSpec, TrialSpec
 from trainer.frameworks.trl import render, settings, unsupported
 
 
-def spec(configuration: dict[str, bool | int | float | str], rows: int = 16, world: int = 1) -> TrialSpec:
+def spec(
+    configuration: dict[str, bool | int | float | str], rows: int = 16, world: int = 1, **changes: Any
+) -> TrialSpec:
     return render(
         trial="1/2",
         configuration=configuration,
@@ -22,8 +28,8 @@ def spec(configuration: dict[str, bool | int | float | str], rows: int = 16, wor
         max_prompt_length=8,
         max_completion_length=16,
         protocol=Protocol(lengths=(1, 2)),
-        passthrough={"beta": 0.1},
         world_size=world,
+        **{"passthrough": {"beta": 0.1}, **changes},
     )
 
 
@@ -93,35 +99,28 @@ def test_what_the_user_says_beside_a_knob_in_the_same_mapping_stays() -> None:
 
 def test_a_compiler_of_the_users_does_not_turn_compilation_on_where_a_trial_is_without() -> None:
     """TrainingArguments compiles as soon as a backend is named, and the knob would do nothing."""
-
-    def given(compiled: bool) -> TrialSpec:
-        return render(
-            trial="1/2",
-            configuration={"torch_compile": compiled},
-            model="m",
-            prompts="p.jsonl",
-            rewards=(),
-            rows_per_update=16,
-            max_prompt_length=8,
-            max_completion_length=16,
-            protocol=Protocol(),
-            passthrough={"torch_compile_backend": "inductor"},
-        )
-
-    assert given(True).passthrough == {"torch_compile_backend": "inductor"}
-    assert given(False).passthrough == {}
+    own = {"torch_compile_backend": "inductor"}
+    assert spec({"torch_compile": True}, passthrough=own).passthrough == own
+    assert spec({"torch_compile": False}, passthrough=own).passthrough == {}
 
 
-def test_neither_the_script_folder_nor_the_working_directory_stays_importable(tmp_path: Path) -> None:
+def test_a_question_is_tied_to_its_parent_before_it_imports_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    module = SimpleNamespace(end_with_parent=lambda: None, main=lambda _: Result(ok=True))
+    monkeypatch.setattr(importlib, "import_module", lambda name: seen.append(name.split(".")[-1]) or module)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert start.main(["probe", "--directory", "folder"]) == 0
+    assert seen == ["began", "probe"]
+
+
+def test_neither_the_script_folder_nor_the_working_directory_stays_importable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours, cwd, kept = tmp_path / "child", tmp_path / "cwd", tmp_path / "lib"
     for folder in (ours, cwd, kept):
         folder.mkdir()
     link = tmp_path / "link"
     link.symlink_to(cwd)
     entries = [str(ours), "", ".", str(kept), str(cwd) + os.sep, str(link)]
-    before = os.getcwd()
-    os.chdir(cwd)
-    try:
-        assert clean_path(entries, str(ours), str(cwd)) == [str(kept)]
-    finally:
-        os.chdir(before)
+    monkeypatch.chdir(cwd)
+    assert start.clean_path(entries, str(ours), str(cwd)) == [str(kept)]
