@@ -44,6 +44,7 @@ _READ = {rule.name: rule.reads for rule in legality.RULES if _NAMES.count(rule.n
 _BY_PROCESSES = re.compile(r"generation_batch_size \(\d+\) must be divisible by num_generations|global eval batch size")
 """TRL's messages about rows, which count the interpreter's single process; the rules check the real number."""
 _WORD = re.compile(r"[A-Za-z_+][\w.+@/-]*")
+_OF_MODEL = re.compile("no(t a)? model folder|holds no weights|cannot be read")
 _UNSET = re.compile(r"(\S+): \S+ has no default for it")
 _NO_KEY = re.compile(r"(?P<begin>.*?, line (?P<line>\d+): .*? has no (?:key|argument)) (?P<key>\S+);", re.DOTALL)
 _ADVICE: Mapping[str, str] = {
@@ -99,18 +100,17 @@ def faults_of(
         found.add(located(refusal, request.config_name, whole.lines))
     if whole is not None:
         _judge(found, whole, machine)
-    sentences, notes = tuple(_joined(found.sentences)), list[str]()
+    sentences, lacking, notes = tuple(_joined(found.sentences)), "", list[str]()
     try:
         model = resolve_request(found.request, asked, machine, bundled, notes.append).model
-    except UsageError as error:
-        messages = [] if found.is_empty else _sentences(str(error), request)
-        return Faults(sentences, "\n".join(sentence for sentence in messages if found.add(sentence)), tuple(notes))
-    try:
         if weights and is_folder(model):
             build.model_digest(Path(model))
     except UsageError as error:
-        return Faults((*sentences, str(error)))
-    return Faults(sentences, notes=tuple(notes))
+        messages = [] if found.is_empty else [each for each in _sentences(str(error), request) if found.add(each)]
+        if weights and _OF_MODEL.search(str(error)):
+            return Faults((*sentences, *messages), notes=tuple(notes))
+        lacking = "\n".join(messages)
+    return Faults(sentences, lacking, tuple(notes))
 
 
 def _joined(sentences: Sequence[str]) -> list[str]:

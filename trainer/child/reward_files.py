@@ -43,13 +43,13 @@ class OursGiveWay:
     environment, and the user's ``trainer.py`` beside a reward must be found before ours.
     """
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, folders: Sequence[str]) -> None:
+        self._folders = folders
 
     def find_spec(self, name: str, path: Optional[Sequence[str]] = None, target: Any = None) -> Any:
         """Finds a module as ``importlib.abc.MetaPathFinder`` does."""
         if path is None and name in OUR_NAMES:
-            return importlib.machinery.PathFinder.find_spec(name, [self._folder], target)
+            return importlib.machinery.PathFinder.find_spec(name, self._folders, target)
         return None
 
 
@@ -143,12 +143,11 @@ def _why_not(error: BaseException, dotted: str, module: str, folder: str) -> str
 
 
 def _load_private(path: Path) -> Any:
-    """Runs ``path`` as a module with a unique name, which can import modules from the same folder."""
+    """Runs ``path`` as a module with a unique name, which can import modules from its and the working directory."""
     name = "_autotune_reward_" + hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.append(folder)  # last, so that it hides nothing the framework imports
-        sys.meta_path.insert(0, OursGiveWay(folder))
+    folders = [folder for folder in dict.fromkeys((str(path.parent), os.getcwd())) if folder not in sys.path]
+    sys.path.extend(folders)  # last, so that they hide nothing the framework imports
+    sys.meta_path.insert(0, OursGiveWay(folders))
     found = importlib.util.spec_from_file_location(name, str(path))
     if found is None or found.loader is None:
         raise RewardLoadError("%s is not a Python file" % path)

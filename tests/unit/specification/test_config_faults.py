@@ -180,6 +180,9 @@ def test_a_model_folder_needs_its_weights_where_a_study_would_run(tmp_path: Path
     assert faults_of(request(text), asked, there) == Faults()
     found = faults_of(request(text), asked, there, weights=True)
     assert found.sentences == (f"{tmp_path} holds no weights (*.safetensors or *.bin)",)
+    absent = request(text.replace(str(tmp_path), "./absent"))
+    assert "no model folder" in faults_of(absent, asked, there).lacking, "it may be on the machine of the study"
+    assert "no model folder" in faults_of(absent, asked, there, weights=True).sentences[0]
 
 
 def test_what_start_is_to_be_given_beside_it_is_no_fault() -> None:

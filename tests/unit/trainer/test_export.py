@@ -396,15 +396,9 @@ def test_the_script_survives_hostile_paths_and_passes_options_on(tmp_path: Path,
     made = export(wanted(python=str(python), title="a\nrm -rf x", rewards=reward, user_config=user_config, threads=3))
     (folder / RUN).write_text(made.files[RUN])
     environment = {**os.environ, "PYTHONPATH": "/theirs"}
-    run = subprocess.run(
-        ["sh", str(folder / RUN), "--max_steps", "2"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    cwd, path, *words = ast.literal_eval(run.stdout)
+    command = ["sh", str(folder / RUN), "--max_steps", "2"]
+    printed = subprocess.check_output(command, cwd=tmp_path, env=environment, text=True)
+    cwd, path, *words = ast.literal_eval(printed)
     assert cwd == str(tmp_path if user_config else folder)
     assert path == (f"{folder}:/theirs" if user_config else "/theirs")
     assert words[:2] == ["-m", "accelerate.commands.launch"]

@@ -56,20 +56,22 @@ def test_neighbour_module_can_be_imported_but_hides_nothing(tmp_path: Path) -> N
         "    return [my_helper_of_reward.VALUE + json.loads('1') for _ in completions]\n",
     )
     assert reward(completions=["a"]) == [6.0]
-    assert sys.path[-1] == str(tmp_path)
+    assert str(tmp_path) in sys.path[-2:]
+
+
+def test_a_file_in_a_package_imports_the_package_from_the_folder_of_the_start(tmp_path: Path) -> None:
+    (tmp_path / "my_helper").mkdir()
+    (tmp_path / "my_helper" / "goal.py").write_text("GOAL = 7.0\n")
+    file = tmp_path / "my_helper" / "score.py"
+    file.write_text("from my_helper.goal import GOAL\ndef score(**_):\n    return [GOAL]\n")
+    assert load_reward(RewardSpec("file", "score", path=str(file), folder=str(tmp_path)))() == [7.0]
 
 
 def test_file_named_like_one_of_ours_does_not_become_it(tmp_path: Path) -> None:
     from_file(tmp_path, "def score(**_):\n    return []\n", file="trainer.py")
     assert sys.modules["trainer"] is trainer
-    fresh = "import trainer; print(trainer.__file__)"
-    answer = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {fresh}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert str(tmp_path) not in answer.stdout
+    code = f"import sys; sys.path[:] = {sys.path!r}; import trainer; print(trainer.__file__)"
+    assert str(tmp_path) not in subprocess.check_output([sys.executable, "-c", code], text=True)
 
 
 def test_two_files_of_one_name_are_two_modules(tmp_path: Path) -> None:
