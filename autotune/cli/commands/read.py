@@ -29,7 +29,7 @@ from autotune.insights.why import Why, why_json
 from autotune.recommendation.current import Life, Lives, answer_document, status_document
 from autotune.recommendation.places import busy_words, idle_words
 from autotune.recommendation.reading import AnswerSource, RunState, StudyReading
-from autotune.wording.numbers import format_duration
+from autotune.wording.numbers import counted, format_duration
 from autotune.wording.sentences import PERMITTED_NOTE, phase_words
 from autotune.wording.text import brief, clean
 
@@ -69,7 +69,7 @@ def _status_screen(read: StudyReading, lives: Lives, now: float) -> RenderableTy
     used = format_duration(spent[0]) + (f" of {format_duration(limits.wall_s)}" if limits.wall_s else "")
     used += f", {spent[1] / 3600:.2f} GPU-hours" if spent[1] else ""
     used += f" of {limits.gpu_hours:g}" if limits.gpu_hours else ""
-    used += f"; at most {limits.max_trials} trials" if limits.max_trials else ""
+    used += f"; at most {counted(limits.max_trials, 'trial')}" if limits.max_trials else ""
     begun = clock_time(study.created_at, today=now)
     again = ", the same command continues it" if read.state is RunState.INTERRUPTED else ""
     lines: list[RenderableType] = [

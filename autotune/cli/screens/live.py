@@ -14,7 +14,7 @@ from autotune.cli.screens.text import bar, clock_time, fit
 from autotune.domain import Budget, Event, Study, Trial, TrialState
 from autotune.domain.places import TrialPlace
 from autotune.insights.standings import Standing, count, failure_groups, standings
-from autotune.wording.numbers import format_duration
+from autotune.wording.numbers import counted, format_duration
 from autotune.wording.sentences import PERMITTED_NOTE, model_name, phase_words
 from autotune.wording.text import brief
 from trainer.child.contract import CurrentPhase
@@ -189,7 +189,7 @@ def budget_line(state: LiveState) -> str:
         at = clock_time(state.now + state.remaining_s, today=state.now)
         parts.append(f"ends {at}")
     if budget.max_trials is not None:
-        parts.append(f"at most {budget.max_trials} trials")
+        parts.append(f"at most {counted(budget.max_trials, 'trial')}")
     if budget.gpu_hours is not None:
         parts.append(f"{budget.gpu_hours:g} GPU-hours")
     return "budget   " + " · ".join(parts)

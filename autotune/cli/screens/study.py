@@ -17,7 +17,7 @@ from autotune.insights.why import RowReasons, Why, knob_lines, range_words, rule
 from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence
 from autotune.study.budget import GRACE_S
-from autotune.wording.numbers import format_duration, format_size, percent, rate
+from autotune.wording.numbers import counted, format_duration, format_size, percent, rate
 from autotune.wording.sentences import (
     UNITS,
     baseline_words,
@@ -82,7 +82,7 @@ def _stops(budget: Budget, now: float, spent_wall_s: float) -> str:
         at = clock_time(now + left, today=now)
         limits.append(f"at {at} at the latest ({format_duration(budget.wall_s)}{used}; + {GRACE_S:.0f} s grace)")
     if budget.max_trials is not None:
-        limits.append(f"after {budget.max_trials} trials")
+        limits.append(f"after {counted(budget.max_trials, 'trial')}")
     if budget.gpu_hours is not None:
         limits.append(f"after {budget.gpu_hours:g} GPU-hours")
     return " or ".join(limits) or "when every legal combination has been tried, or at Ctrl-C"
@@ -115,7 +115,7 @@ def end_screen(
             grid.add("also", row.title if whole else _cut(f"{row.title}{gained}", 2))
             if whole:
                 _add_row(grid, row, reading, whole=True)
-        grid.block("your run", (sentence if whole else _cut(sentence) for sentence in run))
+        grid.block("your run", run)
     for note in notes[: None if whole else 1]:
         more = "" if whole or len(notes) == 1 else f" (+{len(notes) - 1}: --why)"
         grid.add("doubt", (note if whole else _cut(note, 2)) + more)

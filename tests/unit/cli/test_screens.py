@@ -57,6 +57,7 @@ def test_the_plan_names_what_matters() -> None:
     assert "1,248 legal combinations; 312 of them only change speed and memory" in drawn
     assert "3 whole cycles; a 192-token batch must fit first" in drawn
     assert "(10 min; + 10 s grace) or after 40 trials" in drawn
+    assert "after 1 trial " in text(plan(Budget(max_trials=1)))
 
 
 def test_a_continued_study_says_what_is_used() -> None:
