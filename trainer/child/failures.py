@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import re
@@ -17,6 +18,8 @@ _NOT_THE_USERS = (os.path.dirname(__file__), os.path.join(os.path.dirname(os.__f
 """Folders of the code that calls a reward."""
 _PYDANTIC = re.compile(r"^(?:Value|Assertion) error, (?P<said>.*?)(?: \[type=\w+, .*)?$")
 """Message of pydantic, which checks vLLM's settings and embeds vLLM's sentence in its own."""
+_LISTED = re.compile(r"'(?P<value>[^']*)' not in \[(?P<names>'[^']*'(?:, '[^']*'){12,})\]")
+"""A refused value before the list of all known ones: ms-swift lists 350 types of models."""
 
 
 class IllegalSettingError(ValueError):
@@ -70,10 +73,8 @@ def chain(error: BaseException) -> List[BaseException]:
 
 def memory_pool(error: BaseException) -> Optional[Pool]:
     """Returns the memory pool of a failed allocation; ``None`` if the error is not about memory."""
-    if isinstance(error, ThrashError):
-        return Pool.DEVICE
-    if isinstance(error, OverLimitError):
-        return Pool.HOST
+    if isinstance(error, (ThrashError, OverLimitError)):
+        return Pool.DEVICE if isinstance(error, ThrashError) else Pool.HOST
     reading = cause(error)
     if reading is not None and reading.sign.reason is FailureReason.OOM:
         return reading.sign.pool
@@ -100,10 +101,16 @@ def cause(error: BaseException) -> Optional[SignMatch]:
     return reading if reading is not None and reading.sign.nearness is Nearness.CAUSE else None
 
 
+def _nearest(match: "re.Match[str]") -> str:
+    value, names = match.group("value"), re.findall("'([^']*)'", match.group("names"))
+    near = ", ".join(difflib.get_close_matches(value, names, n=3, cutoff=0))
+    return "'%s' is none of the %d known; nearest: %s" % (value, len(names), near)
+
+
 def text_of(error: BaseException) -> str:
-    """Returns the text of an error; empty if its class, which may be the user's, cannot make one."""
+    """Returns an error's text, of a long list the nearest values; empty if its class, maybe the user's, has none."""
     try:
-        return str(error)
+        return _LISTED.sub(_nearest, str(error))
     except Exception:
         return ""
 
@@ -149,15 +156,9 @@ def tail(error: BaseException) -> str:
 
 def classify(error: BaseException, phase: Optional[Phase], data: Optional[Mapping[str, Any]] = None) -> Result:
     """Converts ``error`` to a result; ``phase`` is where the error was raised, ``None`` during start-up."""
-    reason, pool = FailureReason.CRASH, None
-    for link in chain(error):
-        pool = memory_pool(link)
-        if pool is not None:
-            reason, error = FailureReason.OOM, link
-            break
-    else:
-        error = _telling(error)
-        reason = _reason(error)
+    pools = ((link, memory_pool(link)) for link in chain(error))
+    error, pool = next(((link, pool) for link, pool in pools if pool is not None), (_telling(error), None))
+    reason = _reason(error) if pool is None else FailureReason.OOM
     return Result(
         ok=False,
         reason=reason,
@@ -184,10 +185,8 @@ def _reason(error: BaseException) -> FailureReason:
 
 def _telling(error: BaseException) -> BaseException:
     """Returns the newest error of the chain that names the fault; our own errors always do."""
-    for link in chain(error):
-        if isinstance(link, (*_OWN_WORDS, ContractError)) or cause(link) is not None:
-            return link
-    return error
+    own = (*_OWN_WORDS, ContractError)
+    return next((each for each in chain(error) if isinstance(each, own) or cause(each) is not None), error)
 
 
 def _place(error: BaseException, reason: FailureReason, phase: Optional[Phase]) -> Optional[Phase]:
@@ -202,5 +201,5 @@ def _message(error: BaseException) -> str:
     reading = cause(error)
     if reading is not None:
         return unprefixed(reading.line)
-    checked = [line for line in text_of(error).splitlines() if _PYDANTIC.match(line.strip())]
-    return unprefixed(checked[0]) if checked else text_of(error)
+    lines = text_of(error).splitlines()
+    return next((unprefixed(line) for line in lines if _PYDANTIC.match(line.strip())), text_of(error))

@@ -128,7 +128,7 @@ def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool
     if as_json:
         console.document({"ok": not blocking(findings), "findings": [finding_json(f) for f in findings]})
     else:
-        console.show(doctor_screen(findings))
+        console.show(doctor_screen(findings, on_paper=not machine))
     if blocking(findings):
         raise typer.Exit(MachineError.exit_code if blocking(machine) else UsageError.exit_code)
 

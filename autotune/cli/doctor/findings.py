@@ -54,8 +54,8 @@ def finding_json(finding: Finding) -> dict[str, Any]:
     return {**fields_json(finding), "command": plain(finding.command) or None}
 
 
-def doctor_screen(findings: Sequence[Finding]) -> RenderableType:
-    """Shows a line for each finding, with the command that fixes it, and the verdict."""
+def doctor_screen(findings: Sequence[Finding], *, on_paper: bool = False) -> RenderableType:
+    """Shows a line for each finding, with its remedy, and the verdict; ``on_paper``: on a configuration alone."""
     styles = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.PROBLEM: "bold red"}
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
     table.add_column(no_wrap=True)
@@ -66,12 +66,12 @@ def doctor_screen(findings: Sequence[Finding]) -> RenderableType:
         table.add_row(Text(finding.name, "bold"), verdict, Text(clean(finding.detail)))
         if finding.command:
             table.add_row("", "", Text(f"$ {clean(finding.command)}", "cyan"))
-    return Group(table, Text(), Text(_end(findings), "bold"))
+    return Group(table, Text(), Text(_end(findings, on_paper), "bold"))
 
 
-def _end(findings: Sequence[Finding]) -> str:
+def _end(findings: Sequence[Finding], on_paper: bool) -> str:
     if blocking(findings):
-        return "No study can run here yet."
+        return "The configuration has faults." if on_paper else "No study can run here yet."
     warnings = sum(finding.verdict is Verdict.WARNING for finding in findings)
     noted = f"; {warnings} warning{'s' if warnings > 1 else ''} above" if warnings else ""
-    return f"A study can run here{noted}."
+    return f"{'No fault found; only the configuration was checked' if on_paper else 'A study can run here'}{noted}."

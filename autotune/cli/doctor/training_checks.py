@@ -155,7 +155,7 @@ def check_faults(request: Request, faults: Faults, where: str) -> list[Finding]:
     """Converts the faults of the configuration to findings; ``where`` describes the machine they apply to."""
     notes = [ok("note", each) for each in faults.notes]
     if faults.sentences:
-        return [problem(CONFIG, sentence) for sentence in faults.sentences]
+        return [*(problem(CONFIG, sentence) for sentence in faults.sentences), *notes]
     if faults.lacking:
         return [warning(CONFIG, faults.lacking), *notes]
     return [ok(CONFIG, f"{request.config_name}: read, and legal on {where}"), *notes]

@@ -103,6 +103,7 @@ def test_doctor_judges_it_for_gpus_that_are_not_here(framework: str) -> None:
     fine = run(*asked, *CARD)
     assert fine.exit_code == 0, fine.output
     assert {finding["name"] for finding in json.loads(fine.stdout)["findings"]} == {"config"}
+    assert "only the configuration was checked" in run(*asked[:-1], *CARD).stdout, "and not this machine"
     bad = run(*asked, "--gpu", "h100", "--gpus", "5")
     assert bad.exit_code == 2, bad.output
 

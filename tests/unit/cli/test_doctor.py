@@ -3,6 +3,7 @@ import os
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from packaging.requirements import Requirement
@@ -84,10 +85,7 @@ def test_a_problem_is_exit_five_with_the_command_that_mends_it(autotune: Run, wi
 
 
 def test_an_interpreter_that_cannot_be_asked(tmp_path: Path) -> None:
-    def probe(_: str) -> Any:
-        raise MachineError("it ended with exit code 127")
-
-    (found,) = check_training(python(tmp_path), probe)
+    (found,) = check_training(python(tmp_path), Mock(side_effect=MachineError("it ended with exit code 127")))
     assert found.verdict is Verdict.PROBLEM
     assert "exit code 127" in found.detail
     assert found.command.startswith(python(tmp_path))
@@ -114,22 +112,13 @@ def test_a_tracker_of_the_configuration_that_is_not_there_is_a_warning(tmp_path:
 
 
 def test_an_interpreter_that_is_not_there(tmp_path: Path) -> None:
-    def probe(_: str) -> Any:
-        pytest.fail("asked a program that is not there")
-
-    (found,) = check_training(str(tmp_path / "missing"), probe)
+    (found,) = check_training(str(tmp_path / "missing"), lambda _: pytest.fail("asked a program that is not there"))
     assert found.verdict is Verdict.PROBLEM
     assert "venv" in found.command
 
 
 def test_a_trl_the_meter_was_not_checked_with_is_a_warning(tmp_path: Path) -> None:
-    packages = {
-        "torch": "2.13.0",
-        "trl": "0.18.0",
-        "transformers": "4.52.3",
-        "accelerate": "1.4.0",
-        "datasets": "3.6.0",
-    }
+    packages = {**FULL, "trl": "0.18.0", "transformers": "4.52.3"}
     (found,) = check_training(python(tmp_path), lambda _: {"packages": packages, "trl_supported": False})
     assert found.verdict is Verdict.WARNING
     assert "trl>=1.16,<1.17" in found.command
@@ -145,20 +134,14 @@ def test_disk_space(tmp_path: Path, free: int, verdict: Verdict) -> None:
 
 
 def test_disk_space_that_cannot_be_told(tmp_path: Path) -> None:
-    def broken(_: Path) -> int:
-        raise OSError(5, "Input/output error")
-
-    assert check_disk(tmp_path, broken).verdict is Verdict.WARNING
+    assert check_disk(tmp_path, Mock(side_effect=OSError(5, "Input/output error"))).verdict is Verdict.WARNING
 
 
 def test_a_broken_database_is_moved_aside_not_deleted(home: HomePaths) -> None:
     home.prepare()
     home.database.write_text("")
 
-    def broken() -> int:
-        raise StoreError("the file is not a database")
-
-    found = check_database(read_settings(), broken)
+    found = check_database(read_settings(), Mock(side_effect=StoreError("the file is not a database")))
     assert found.verdict is Verdict.PROBLEM
     assert found.command == f"mv {home.database} {home.database}.broken"
 
@@ -166,10 +149,7 @@ def test_a_broken_database_is_moved_aside_not_deleted(home: HomePaths) -> None:
 def test_a_database_elsewhere_is_not_touched(home: HomePaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_DATABASE", "postgresql://user:secret@host/name")
 
-    def broken() -> int:
-        raise StoreError("cannot be reached")
-
-    found = check_database(read_settings(), broken)
+    found = check_database(read_settings(), Mock(side_effect=StoreError("cannot be reached")))
     assert found.command == "unset AUTOTUNE_DATABASE"
     assert "secret" not in found.detail + found.command
     reached = check_database(read_settings(), lambda: 3, "2")
@@ -187,9 +167,7 @@ def test_a_database_of_a_newer_version_is_not_moved_aside(home: HomePaths) -> No
     home.prepare()
     home.database.write_text("")
 
-    def newer() -> int:
-        raise StoreError("it is of version 9999; upgrade autotune, or name another database")
-
+    newer = Mock(side_effect=StoreError("it is of version 9999; upgrade autotune, or name another database"))
     assert "pip install --upgrade" in check_database(read_settings(), newer).command
 
 
@@ -482,10 +460,7 @@ def test_a_configuration_that_cannot_be_read_is_told_with_what_else_is_wrong(
 def test_an_interpreter_that_cannot_be_asked_leaves_the_configuration_unchecked(
     autotune: Run, wiring: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unable(*_: Any) -> Any:
-        raise MachineError("the training environment lacks trl")
-
-    wiring.config_faults = unable
+    wiring.config_faults = Mock(side_effect=MachineError("the training environment lacks trl"))
     wiring.check_rewards = lambda *_: Result(True)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grpo.yaml").write_text("bf16: true\n")

@@ -63,6 +63,13 @@ def test_the_place_is_the_errors_own_where_it_has_one() -> None:
     assert classify(MemoryError(), Phase.LOGPROB).phase is Phase.LOGPROB
 
 
+def test_a_long_list_of_known_values_is_its_nearest_and_their_number() -> None:
+    text = f"model_type: 'lama' not in {['llama', *(f'qwen{number}' for number in range(350))]}"
+    for error in (IllegalSettingError(text), ValueError(text)):
+        assert "model_type: 'lama' is none of the 351 known; nearest: llama, " in classify(error, None).message
+    assert classify(ValueError("'lama' not in ['llama', 'yi']"), None).message.endswith("not in ['llama', 'yi']")
+
+
 def test_an_error_raised_from_itself_ends() -> None:
     error = ValueError("x")
     error.__cause__ = error

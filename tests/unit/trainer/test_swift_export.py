@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import shlex
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from tests.support.exports import export_request
 from tests.support.imports import of
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import Protocol, RewardSpec, TrialSpec
+from trainer.child.frameworks.ms_swift.arguments import added
 from trainer.frameworks import ms_swift
 from trainer.frameworks.common.exported import RUN, Export, ExportRequest
 from trainer.frameworks.ms_swift.import_config import import_config
@@ -139,6 +142,18 @@ def test_what_a_trial_had_to_add_stands_in_the_users_own_run_too() -> None:
     own = import_config(export.files["run.sh"], "run.sh", FIELDS).passthrough
     assert (own["model_type"], own["template"], own["use_chat_template"]) == ("qwen2", "mine", False)
     assert "RAW = True" in export.files["autotune_plugin.py"]
+
+
+def test_a_model_of_one_type_with_several_templates_is_given_one(tmp_path: Path, monkeypatch: Any) -> None:
+    """ms-swift finds the type of a Qwen2.5-VL by its architecture, and then asks for ``--template``."""
+    spec: Any = SimpleNamespace(passthrough={})
+    (tmp_path / "config.json").write_text("{}")
+    types = {"vl": SimpleNamespace(candidate_templates=["one", "other"])}
+    theirs: dict[str, Any] = {"get_matched_model_meta": lambda _: None, "get_matched_model_types": lambda _: [*types]}
+    for name in ("swift", "swift.model", "swift.model.model_meta"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(MODEL_MAPPING=types, **theirs))
+    own = added(spec, str(tmp_path), raw=True)
+    assert own == {"model_type": "vl", "template": "dummy", "use_chat_template": False}
 
 
 @pytest.mark.parametrize("entry", ["-m swift.cli.rlhf", "swift/cli/rlhf.py"])

@@ -336,6 +336,5 @@ class _Run(Reading):
 
 
 def _is_path(words: tuple[str, ...], presets: Mapping[str, Any]) -> bool:
-    if len(words) != 1 or words[0] in presets or words[0].lstrip().startswith("{"):
-        return False
-    return not set(words[0].split()) <= _SHARDING_WORDS
+    named = len(words) == 1 and words[0] not in presets and not words[0].lstrip().startswith("{")
+    return named and not set(words[0].split()) <= _SHARDING_WORDS

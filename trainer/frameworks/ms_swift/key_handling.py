@@ -111,7 +111,8 @@ def note(key: str, values: Mapping[str, Any]) -> str | None:
     if key == "deepspeed" and isinstance(values[key], Mapping):
         stage = (values[key].get("zero_optimization") or {}).get("stage", 0)
         return None if stage else "at stage 0 a trial trains without DeepSpeed, by DDP"
-    return None
+    derived = key == "torch_dtype" and values[key] == "float32" and not {"bf16", "fp16"} & values.keys()
+    return "ms-swift derives fp16 from float32; set fp16 to false to compute in fp32" if derived else None
 
 
 def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:

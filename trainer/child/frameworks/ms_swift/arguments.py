@@ -41,8 +41,8 @@ def added(spec: TrialSpec, folder: str, raw: bool) -> Dict[str, Any]:
 
 
 def _kind(folder: str, raw: bool, has_template: bool) -> Dict[str, Any]:
-    """Returns the arguments for a model type that ms-swift does not know; ``has_template``: the user names one."""
-    from swift.model.model_meta import get_matched_model_meta, get_matched_model_types
+    """Returns the arguments for a model of several types or templates; ``has_template``: the user names one."""
+    from swift.model.model_meta import MODEL_MAPPING, get_matched_model_meta, get_matched_model_types
 
     if get_matched_model_meta(folder) is not None:
         return {}
@@ -51,7 +51,7 @@ def _kind(folder: str, raw: bool, has_template: bool) -> Dict[str, Any]:
     except (OSError, ValueError) as error:
         raise IllegalSettingError("%s: %s cannot be read: %s" % (folder, CONFIG, error)) from error
     kinds = get_matched_model_types(config.get("architectures"))
-    if len(kinds) < 2:
+    if len(kinds) < 2 and not any(len(MODEL_MAPPING[kind].candidate_templates) > 1 for kind in kinds):
         return {}
     own = str(config.get("model_type", ""))
     found = {"model_type": own if own in kinds else kinds[0], "template": "dummy"}
