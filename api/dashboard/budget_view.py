@@ -69,7 +69,7 @@ def go_on_command(reading: StudyReading, command: str) -> str:
 
 
 def _ends(reading: StudyReading, furthest: str | None, share: float) -> str:
-    if reading.study.status is StudyStatus.DONE or furthest is None:
+    if not reading.alive or furthest is None:
         return ""
     words = {"time": "the time limit", "GPU-hours": "the GPU-hours", "trials": "the number of trials"}[furthest]
     if share >= 1.0:

@@ -10,11 +10,11 @@ from api.dashboard import links
 from api.dashboard.trial_view import best_of
 from api.dashboard.trials_view import name_of
 from api.dashboard.why_view import capacity_of
-from autotune.charts.chart import Chart, nowhere
+from autotune.charts.chart import nowhere
 from autotune.charts.memory_dots import by_phase
 from autotune.charts.phase_bars import Bar, ordered, stacked
 from autotune.domain import Trial
-from autotune.recommendation.comparison import ComparedSide, Comparison, compare_studies, compare_trials, verdict
+from autotune.recommendation.comparison import Comparison, compare_studies, compare_trials, verdict
 from autotune.recommendation.comparison_words import FigureLine, baselines_words, figure_lines
 from autotune.recommendation.reading import StudyReading
 from autotune.wording.numbers import known_size
@@ -36,10 +36,13 @@ def numbers_of(query: Iterable[tuple[str, str]], name: str = "trial") -> tuple[i
 
 
 def compare_view(reading: StudyReading, numbers: Sequence[int]) -> SimpleNamespace:
-    """Compares the trials of ``numbers``, by default baseline and recommendation; names unknown ones."""
+    """Compares the trials of ``numbers``, by default baseline and answer, of a round if one had both; names unknown."""
     best = best_of(reading)
     others = [t.number for t in (*([] if best is None else [best]), *reading.best_first) if t.number and t.feasible]
-    numbers = numbers or [0, *others[:1]][: 2 * len(others)]
+    rounds = {t.configuration: t.number for t in reading.trials if t.pair is not None and t.feasible}
+    wanted = {reading.reference, best and best.configuration}
+    both = [rounds[side] for side in sorted(rounds.keys() & wanted, key=lambda side: side != reading.reference)]
+    numbers = numbers or (both if len(both) == LEAST else [0, *others[:1]][: 2 * len(others)])
     by_number = {t.number: t for t in reading.trials}
     unknown = [f"#{n}" for n in numbers if n not in by_number]
     if unknown:
@@ -76,13 +79,14 @@ def _compared(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     configurations = [side.configuration for side in sides]
     names = differing(configurations)
     lines = figure_lines(sides, comparisons[0].ratio if len(comparisons) == 1 else None)
+    bars = [Bar(f"{side.label:.16}", side.phases) for side in sides if side.phases]
     values = [FigureLine(clean(n), tuple(knob_value(c.get(n), n) for c in configurations)) for n in names]
     return {
         "verdicts": tuple(map(verdict, comparisons)),
         "knobs": tuple(values),
         "figures": _unequal(lines),
         "alike": len({name for c in configurations for name in c}) - len(names),
-        "phases": _phases(sides),
+        "phases": stacked("phases", "Seconds of a cycle, by phase", bars, nowhere, "") if bars else None,
     }
 
 
@@ -95,8 +99,3 @@ def _peaks(reading: StudyReading, trials: Sequence[Trial]) -> list[FigureLine]:
     peaks = [by_phase(t, capacity_of(reading.study.spec).pool) for t in trials]
     names = ordered(name for peak in peaks for name in peak)
     return [FigureLine(f"peak in {name}", tuple(known_size(peak.get(name)) for peak in peaks)) for name in names]
-
-
-def _phases(sides: Sequence[ComparedSide]) -> Chart | None:
-    bars = [Bar(f"{side.label:.16}", side.phases) for side in sides if side.phases]
-    return stacked("phases", "Seconds of a cycle, by phase", bars, nowhere, "") if bars else None

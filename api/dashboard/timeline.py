@@ -19,7 +19,7 @@ ROW, BAR, TOP = 30.0, 22.0, 8.0
 MOST_PLACES, MOST_TRIALS = 64, 200
 """Most places and trials that are drawn."""
 STARTUP, BETWEEN, GAP = "start-up", "other", "no trial"
-NAME, TITLE = "timeline", "Trials by GPU over time"
+NAME, TITLE = "timeline", "Trials over time"
 
 
 def timeline_chart(trials: Sequence[Trial], places: Mapping[int, str], href: Href) -> Chart:

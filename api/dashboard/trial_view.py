@@ -20,7 +20,7 @@ from autotune.insights.phases import limit_sentence, tightest
 from autotune.insights.roofline import roof_of
 from autotune.insights.standings import source_words
 from autotune.insights.usage import trial_use
-from autotune.insights.usage_words import LEGEND, energy_words, speed_sentence, usage_of
+from autotune.insights.usage_words import USAGE_LEGEND, energy_words, speed_sentence, usage_of
 from autotune.recommendation.current import Life
 from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import StudyReading
@@ -52,7 +52,7 @@ def trial_view(
         knobs=_knobs(trial.configuration, spec.baseline),
         cycles=by_cycle(trial),
         timeline=over_time(timeline, capacity),
-        usage_legend=LEGEND,
+        usage_legend=USAGE_LEGEND,
         usage=tuple(cells for cells in usage_of(trial) if cells is not None),
         startup=_startup(trial),
         logs=tuple(logs),

@@ -32,8 +32,8 @@ LEGEND = (
     Mark("cell-oom", "out of memory", "✕"),
     Mark("cell-failed", "failed otherwise", "!"),
     Mark("cell-ruled", "ruled out by an out-of-memory failure", "▨"),
-    Mark("cell-likely", "not tried; predicted to fit, with this probability", "?"),
-    Mark("cell-unlikely", "not tried; predicted not to fit", "?"),
+    Mark("cell-likely", "predicted to fit, with this probability", "?"),
+    Mark("cell-unlikely", "predicted not to fit", "?"),
     Mark("cell-untried", "not tried", "·"),
 )
 _GLYPHS = {mark.style: mark.glyph for mark in LEGEND}
@@ -120,8 +120,8 @@ def _order(value: KnobValue | None) -> tuple[bool, float, str]:
 
 def _says(cells: Mapping[Pair, Cell]) -> str:
     counts = Counter(c.style for c in cells.values())
-    known = [f"{counts[m.style]} {m.words}" for m in LEGEND if counts[m.style]]
-    return f"{counted(len(cells), 'pair')} of values: {', '.join(known)}."
+    known = [f"{m.words}: {counts[m.style]}" for m in LEGEND if counts[m.style]]
+    return f"{counted(len(cells), 'pair')} of values; {'; '.join(known)}."
 
 
 def _parts(

@@ -58,10 +58,10 @@ def steps(trials: Sequence[Trial], spec: StudySpec) -> tuple[Step, ...]:
 def history(trials: Sequence[Trial], spec: StudySpec, href: Href = nowhere) -> Chart:
     """Draws the chart; ``href`` gives the link from a mark to its trial."""
     shown = sorted((t for t in trials if t.state is not TrialState.WAITING), key=lambda t: t.number)
-    if not shown:
-        return empty(NAME, TITLE, "No trial has been started.")
     best = steps(shown, spec)
     heights = [v for t in shown if (v := t.tokens_per_hour or t.at_most)]
+    if not heights:
+        return empty(NAME, TITLE, _says(shown, best) if shown else "No trial has been started.")
     across = Scale(-0.5, shown[-1].number + 0.5, FRAME.left, FRAME.right)
     up = linear(heights, FRAME.bottom - STRIP, FRAME.top)
     says = _says(shown, best)

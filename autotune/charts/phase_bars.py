@@ -13,7 +13,7 @@ from autotune.charts.svg import Svg, group, label, linked, tag
 from autotune.domain import Configuration, CycleRecord, Gain, Phase, Trial
 from autotune.insights.ranking import chosen, name_of
 from autotune.wording.numbers import format_duration, percent, tells_nothing
-from autotune.wording.text import clean
+from autotune.wording.text import CYCLE_WORDS, clean
 
 KNOWN = tuple(phase.value for phase in Phase)
 BAR = 20.0
@@ -46,7 +46,7 @@ def by_trial(trials: Sequence[Trial], baseline: Configuration, href: Href = nowh
 def by_cycle(trial: Trial) -> Chart:
     """Draws every cycle of a trial as rank 0 measured it; discarded cycles are faint."""
     own = [c for c in trial.cycles if c.rank == 0]
-    bars = [Bar(f"{c.index} {c.cycle_kind.value}", c.phases, None, not c.accepted) for c in own[:MOST_CYCLES]]
+    bars = [Bar(f"{c.index} {CYCLE_WORDS[c.cycle_kind]}", c.phases, None, not c.accepted) for c in own[:MOST_CYCLES]]
     title = "Cycles, by phase"
     if not bars:
         return empty("cycles", title, "No cycle was measured.")

@@ -119,11 +119,11 @@ class Counts:
         """Number of trials that have been started."""
         return sum(n for state, n in self.states.items() if state != TrialState.WAITING.value)
 
-    def sentence(self) -> str:
-        """Lists the counts: ``12 tried: 7 ok, 2 stopped early, 2 OOM, 1 CRASH``."""
+    def sentence(self, *, alive: bool = True) -> str:
+        """Lists the counts: ``12 tried: 7 ok, 2 stopped early, 2 OOM, 1 CRASH``. ``alive``: a tuner runs the study."""
         ok, stopped, running = (self.states.get(state, 0) for state in ("COMPLETE", "PRUNED", "RUNNING"))
         failures = [(n, FAILURE_WORDS.get(reason, reason)) for reason, n in self.failures.items()]
-        named = [(stopped, "stopped early"), *failures, (running, "running")]
+        named = [(stopped, "stopped early"), *failures, (running, "running" if alive else "interrupted")]
         return f"{self.tried} tried: {', '.join([f'{ok} ok', *(f'{n} {word}' for n, word in named if n)])}"
 
 

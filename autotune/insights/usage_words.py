@@ -13,7 +13,7 @@ from autotune.insights.roofline import Roof, roof_of
 from autotune.insights.usage import PhaseUse, TrialUse, per_second, trial_use
 from autotune.machine.gpu_samples import WHOLE
 from autotune.wording.numbers import figure, known_size, percent
-from autotune.wording.text import clean
+from autotune.wording.text import CYCLE_WORDS, clean
 
 LEAST_SHARE = 0.01
 """Least share of a cycle for a phase to have a row."""
@@ -54,12 +54,12 @@ def energy_words(use: TrialUse | None) -> str:
 
 
 _BY_PHASE: Mapping[str, Callable[[PhaseUse], str]] = {
-    "busy": lambda p: percent(p.gpu.busy),
-    "memory": lambda p: percent(p.gpu.memory_busy),
+    "GPU busy": lambda p: percent(p.gpu.busy),
+    "GPU memory busy": lambda p: percent(p.gpu.memory_busy),
     "MHz": lambda p: figure(p.gpu.sm_mhz, "{:.0f}"),
     "watts": lambda p: figure(p.watts, "{:.0f}"),
-    "main": lambda p: percent(p.main_thread),
-    "cores": lambda p: figure(p.cores, "{:.1f}"),
+    "main thread": lambda p: percent(p.main_thread),
+    "cores used": lambda p: figure(p.cores, "{:.1f}"),
     "PCIe": lambda p: known_size(_sum(p.gpu.pcie_sent, p.gpu.pcie_received)),
     "NVLink": lambda p: known_size(_sum(p.gpu.nvlink_sent, p.gpu.nvlink_received)),
 }
@@ -76,22 +76,20 @@ def by_phase(use: TrialUse | None) -> Cells | None:
 
 
 _BY_CYCLE: Mapping[str, Callable[[CycleRecord], str]] = {
-    "busy": lambda c: percent(_of_gpu(c, "busy")),
-    "cores": lambda c: figure(per_second(c.cpu_seconds, c.seconds), "{:.1f}"),
-    "kernel": lambda c: figure(_of_process(c, "system_seconds"), "{:.2f} s"),
-    "faults": lambda c: _thousands(_of_process(c, "minor_faults")),
-    "gc": lambda c: figure(_of_process(c, "gc_seconds"), "{:.2f} s"),
-    "shapes": lambda c: figure(_of_process(c, "new_shapes"), "{:,.0f}"),
-    "allocs": lambda c: figure(_of_process(c, "device_allocations"), "{:,.0f}"),
-    "retries": lambda c: figure(c.alloc_retries, "{:,.0f}"),
-    "sync": lambda c: figure(_of_process(c, "gradient_sync_seconds"), "{:.2f} s"),
-    "hidden": lambda c: percent(_of_process(c, "gradient_sync_hidden")),
+    "GPU busy": lambda c: percent(_of_gpu(c, "busy")),
+    "cores used": lambda c: figure(per_second(c.cpu_seconds, c.seconds), "{:.1f}"),
+    "system time": lambda c: figure(_of_process(c, "system_seconds"), "{:.2f} s"),
+    "page faults": lambda c: _thousands(_of_process(c, "minor_faults")),
+    "Python gc": lambda c: figure(_of_process(c, "gc_seconds"), "{:.2f} s"),
+    "new shapes": lambda c: figure(_of_process(c, "new_shapes"), "{:,.0f}"),
+    "GPU allocs": lambda c: figure(_of_process(c, "device_allocations"), "{:,.0f}"),
+    "alloc retries": lambda c: figure(c.alloc_retries, "{:,.0f}"),
+    "gradient sync": lambda c: figure(_of_process(c, "gradient_sync_seconds"), "{:.2f} s"),
+    "sync hidden": lambda c: percent(_of_process(c, "gradient_sync_hidden")),
 }
-LEGEND = (
-    "busy, memory: share of the time the GPU computed, or read and wrote its memory; main: of a core, by the main "
-    "thread; kernel: CPU seconds in the system's kernel; faults: pages; gc: Python's collector; shapes: met for the "
-    "first time; allocs: times the GPU's allocator asked the driver; sync: of gradients over ranks, last update; "
-    "hidden: of it, behind the backward pass"
+USAGE_LEGEND = (
+    "busy: share of the time; new shapes: met for the first time; GPU allocs: times the allocator asked the "
+    "driver; sync hidden: share behind the backward pass"
 )
 """Explanation of the columns of both tables."""
 
@@ -101,7 +99,7 @@ def by_cycle(cycles: Sequence[CycleRecord]) -> Cells | None:
     own = [c for c in cycles if c.rank == 0]
     if not any(c.gpu or c.process is not None for c in own):
         return None
-    return _table("cycle", [(f"{c.index} {c.cycle_kind.value}", c) for c in own], _BY_CYCLE)
+    return _table("cycle", [(f"{c.index} {CYCLE_WORDS[c.cycle_kind]}", c) for c in own], _BY_CYCLE)
 
 
 def usage_of(trial: Trial) -> tuple[Cells | None, Cells | None]:
@@ -132,7 +130,7 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 
 def _thousands(value: float | None) -> str:
-    return "-" if value is None else f"{value / 1000:,.0f}k"
+    return "-" if value is None else "0" if value < 500 else f"{value / 1000:,.0f}k"
 
 
 def usage_json(trial: Trial, roof: Roof | None) -> Document | None:

@@ -235,13 +235,12 @@ def neighbour_words(failed: FailedNeighbour) -> str:
 
 
 def ruled_words(ruled: RuledOut) -> str:
-    """Describes a reason and its counts: ``memory: 120 combinations; trial 9 (...) ran out of ...``."""
-    what = "combination" if ruled.by in (RulingCause.LEGALITY, RulingCause.MEMORY) else "trial"
-    many = f"{'' if ruled.exact else 'about '}{counted(ruled.count, what)}"
-    shown = f" ({numbers(ruled.trials)})" if ruled.trials and ruled.by is not RulingCause.MEMORY else ""
-    said = f"{ruled.by.value}, {ruled.name}: {many}{shown}"
-    example = f"; {ruled.sentence.removesuffix('.')}" if ruled.sentence else ""
-    return said + example
+    """Describes a reason and its counts: ``not tried: 120 combinations, as trial 9 (...) ran out of ...``."""
+    about, reason = "" if ruled.exact else "about ", ruled.sentence.removesuffix(".") or ruled.name
+    if ruled.by in (RulingCause.LEGALITY, RulingCause.MEMORY):
+        return f"not tried: {about}{counted(ruled.count, 'combination')}, as {reason}"
+    word = "wrong numbers" if ruled.by is RulingCause.GUARD else ruled.by.value
+    return f"{word}: {counted(ruled.count, 'trial')} ({numbers(ruled.trials)}); {reason}"
 
 
 def numbers(trials: Sequence[int]) -> str:

@@ -24,7 +24,7 @@ from autotune.insights.ranking import pareto
 from autotune.insights.roofline import roof_of
 from autotune.insights.standings import outcome_word
 from autotune.insights.usage import trial_use
-from autotune.insights.usage_words import LEGEND, by_phase, energy_words, speed_sentence
+from autotune.insights.usage_words import USAGE_LEGEND, by_phase, energy_words, speed_sentence
 from autotune.insights.why import Why, knob_lines, ruled_words
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.report.markdown import bars, block, cell, code, facts, table
@@ -113,7 +113,7 @@ def _of_study(reading: StudyReading) -> dict[str, Any]:
         "phase_lines": _phase_lines(reading),
         "legend": history(reading.trials, spec).legend,
         "usage": list(_usage(reading)),
-        "usage_legend": LEGEND,
+        "usage_legend": USAGE_LEGEND,
         "workload": _workload(reading),
         "machine": _machine(reading),
         "baseline_table": table(["knob", "value"], values),

@@ -62,7 +62,7 @@ def ratio_words(value: float, low: float, high: float, level: str = "") -> str:
 
 def counted(number: int, noun: str) -> str:
     """Formats a count with its noun: ``1 trial``, ``2 trials``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def figure(value: float | None, form: str) -> str:

@@ -15,9 +15,7 @@ from trainer.child.contract import CurrentPhase
 NO_INTERVAL = "nothing ran twice, so no interval"
 TOO_WIDE = "its runs differ too much for an interval"
 PERMITTED_MARK = "°"
-PERMITTED_NOTE = (
-    f"{PERMITTED_MARK} changes numerics or the update: tried after the first row is confirmed, and ranked apart"
-)
+PERMITTED_NOTE = f"{PERMITTED_MARK} changes numerics or the update: never the first answer; tried after it is confirmed"
 
 LENGTHS = {"1x": "this policy's lengths", "2x": "twice those", "maximum": "the limit"}
 UNITS = {Objective.PER_HOUR: "tokens/hour", Objective.PER_GPU_HOUR: "tokens per GPU-hour"}
@@ -88,9 +86,8 @@ def lengths_words(row: RecommendationRow) -> str:
         unit = "" if said else " tokens a completion"
         mean = "" if figure.mean_length is None else f" ({figure.mean_length:.0f}{unit})"
         if figure.tokens_per_hour is not None:
-            said.append(
-                f"{rate(figure.tokens_per_hour, row.low, row.high)} at {LENGTHS.get(figure.at, figure.at)}{mean}"
-            )
+            speed = rate(figure.tokens_per_hour, row.low, row.high)
+            said.append(f"{speed} at {LENGTHS.get(figure.at, figure.at)}{mean}")
     return ", ".join(said)
 
 
@@ -143,11 +140,10 @@ def memory_words(row: RecommendationRow) -> str:
 
 def baseline_words(recommendation: Recommendation, baseline: Configuration) -> str:
     """Describes the baseline's result."""
-    if recommendation.baseline == "ok":
-        kept = bool(recommendation.rows) and recommendation.rows[0].configuration == baseline
-        return "ok, and kept" if kept else "ok; gains are stated over it"
-    text = clean(recommendation.baseline)
     row = recommendation.rows[0] if recommendation.rows else None
+    text = clean(recommendation.baseline)
+    if text == "ok":
+        return "ok, and kept" if row is not None and row.configuration == baseline else "ok; gains are stated over it"
     if row is not None and row.gain is not None:
         return f"{text}; {gain_figure(row.gain)} over reference #{recommendation.reference}"
     return f"{text}; reference #{recommendation.reference} is recommended"
@@ -164,8 +160,8 @@ def nothing_words(trials: Sequence[Trial]) -> str:
 
 
 def phase_words(phase: CurrentPhase) -> str:
-    """Describes a running trial's phase: ``update, recorded cycle 2``, or the part of the start-up."""
+    """Describes a running trial's phase: ``update, cycle 2``, or the part of the start-up."""
     name = clean(phase.phase).replace("_", " ")
     if phase.cycle < 0:
         return f"{name} (start-up)"
-    return f"{name}, {clean(phase.cycle_kind)} cycle {phase.cycle}".replace(",  ", ", ")
+    return f"{name}, cycle {phase.cycle}"

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from autotune.domain import Configuration
+from autotune.domain import Configuration, CycleKind
 from autotune.domain.differences import Differences
 from search_spaces.configuration import KnobValue
 
@@ -42,6 +42,7 @@ SHORT_NAMES: Mapping[str, str] = {
 """Column heads of knobs, in display order: knobs with the largest effect first, derived ones last."""
 
 _ORDER = {name: place for place, name in enumerate(SHORT_NAMES)}
+CYCLE_WORDS = dict(zip(CycleKind, ("warm-up", "sampled", "replayed", "twice", "limit"), strict=True))
 
 
 def clean(text: object) -> str:

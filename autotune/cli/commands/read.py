@@ -76,7 +76,7 @@ def _status_screen(read: StudyReading, lives: Lives, now: float) -> RenderableTy
         Text(f"{clean(spec.name)} · {read.state.value}{again} · {clean(spec.framework)} · begun {begun}", "bold"),
         Text(f"model    {clean(spec.workload.model)} on {read.machine}", overflow="fold"),
         Text(f"used     {used}"),
-        Text(f"trials   {count(trials).sentence()}"),
+        Text(f"trials   {count(trials).sentence(alive=read.alive)}"),
     ]
     running = [_running_words(read, t, lives.get(t.number), now) for t in read.running]
     lines += [Text(f"running  {words}", "cyan", overflow="fold") for words in running or ["nothing"]]
@@ -109,7 +109,7 @@ def trials(
     state: Annotated[TrialState | None, typer.Option(case_sensitive=False, help="List trials in this state.")] = None,
     kind: Annotated[TrialKind | None, typer.Option(case_sensitive=False, help="List trials of this kind.")] = None,
     knob: Annotated[
-        list[str] | None, typer.Option(metavar="KNOB:VALUE", help="List trials with this value, or in LOW..HIGH.")
+        list[str] | None, typer.Option(metavar="KNOB=VALUE", help="List trials with this value, or in LOW..HIGH.")
     ] = None,
     sort: Annotated[TrialOrder, typer.Option(help="Order: best first, or as they ran.")] = TrialOrder.SPEED,
     as_json: JsonOption = False,
@@ -122,7 +122,7 @@ def trials(
     Examples:
       autotune trials
       autotune trials --state fail --sort number
-      autotune trials --knob micro_batch_size:2..8 --knob precision:bf16
+      autotune trials --knob micro_batch_size=2..8 --knob precision=bf16
       autotune trials my-study --json | jq '.trials[0]'
     """
     with source_at(home, url) as source:
@@ -133,9 +133,9 @@ def trials(
         from api.filters import knob_is
         from search_spaces.knobs import KNOBS
 
-        name, _, value = text.partition(":")
+        name, _, value = text.replace("=", ":", 1).partition(":")
         if name not in KNOBS or not value:
-            raise UsageError(f"--knob {clean(text)}: expected a knob, a colon, and a value or low..high")
+            raise UsageError(f"--knob {clean(text)}: expected KNOB=VALUE or KNOB=LOW..HIGH")
         chosen = [t for t in chosen if knob_is(t.configuration.get(name), value)]
     ordered = best_first(chosen) if sort is TrialOrder.SPEED else sorted(chosen, key=lambda t: t.number)
     if as_json:

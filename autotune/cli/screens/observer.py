@@ -23,7 +23,7 @@ from autotune.documents.study import cycle_json, cycle_rate, event_json, plain, 
 from autotune.domain import CycleRecord, Event, Trial, TrialState
 from autotune.ports import Observer
 from autotune.wording.numbers import format_duration, rate, signed_percent
-from autotune.wording.text import brief, clean
+from autotune.wording.text import CYCLE_WORDS, brief, clean
 from trainer.child.contract import CurrentPhase
 
 PROGRESS_EVERY_S = 10.0
@@ -187,11 +187,11 @@ class PlainObserver(LiveObserver):
 
 
 def cycle_words(cycle: CycleRecord) -> str:
-    """Describes a cycle, ``cycle 2 recorded: 12 s, 331.2k tokens/hour``, with the clock guard's verdict."""
+    """Describes a cycle, ``cycle 2 replayed: 12 s, 331.2k tokens/hour``, with the clock guard's verdict."""
     mark = "" if cycle.accepted else ", discarded by the clock guard"
-    noisy = ", noisy" if cycle.noisy else ""
+    noisy = ", disturbed" if cycle.noisy else ""
     speed = f"{format_duration(cycle.seconds)}, {rate(cycle_rate(cycle))} tokens/hour"
-    return f"cycle {cycle.index} {cycle.cycle_kind.value}: {speed}{mark}{noisy}"
+    return f"cycle {cycle.index} {CYCLE_WORDS[cycle.cycle_kind]}: {speed}{mark}{noisy}"
 
 
 class JsonObserver:

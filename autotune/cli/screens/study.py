@@ -32,7 +32,7 @@ from autotune.wording.sentences import (
     row_gain_words,
     speed_words,
 )
-from autotune.wording.text import changes, clean, in_order, knob_value, short_name
+from autotune.wording.text import changes, clean, in_order, knob_value
 
 if TYPE_CHECKING:
     from autotune.specification.prepare import Prepared
@@ -59,13 +59,11 @@ def plan_screen(prepared: Prepared, budget: Budget, now: float, spent_wall_s: fl
 
 def _model(spec: StudySpec) -> str:
     limit = f", memory limit {format_size(spec.memory_limit)}" if spec.memory_limit else ""
-    name = fit(model_name(spec.workload.model), 36)
-    return f"{name} · {spec.framework} · {machine_words(spec.resources)}{limit}"
+    return f"{fit(model_name(spec.workload.model), 36)} · {spec.framework} · {machine_words(spec.resources)}{limit}"
 
 
 def _baseline(spec: StudySpec) -> str:
-    names = in_order(spec.baseline)
-    knobs = ", ".join(f"{short_name(name)} {knob_value(spec.baseline[name], name)}" for name in names)
+    knobs = ", ".join(f"{name} {knob_value(spec.baseline[name], name)}" for name in in_order(spec.baseline))
     return f"{spec.workload.rows_per_update} rows per update; {knobs}"
 
 
@@ -122,11 +120,12 @@ def end_screen(
     if recommendation is not None and (whole or recommendation.baseline != "ok"):
         grid.add("baseline", baseline_words(recommendation, baseline))
     spent = f", {format_duration(reading.spent[0])} used" if reading.spent[0] else ""
-    grid.add("ended", _cut(f"{clean(ended_by)}; {count(reading.trials).sentence()}{spent}", 2))
+    grid.add("ended", f"{clean(ended_by)}; {count(reading.trials).sentence()}{spent}")
     for name, path in (places or {}).items():
         grid.add(fit(name, LABEL_WIDTH - 1), path)
     if next_command:
-        grid.add("next", next_command, "bold")
+        alone = evidence.feasible(reading.trials).keys() == {baseline}
+        grid.add("next", "the same command with a larger --budget" if alone else next_command, "bold")
     return grid.table
 
 

@@ -20,11 +20,10 @@ from autotune.insights.limits import lower_limits
 from autotune.insights.roofline import Roof
 from autotune.insights.standings import source_words
 from autotune.insights.usage import trial_use
-from autotune.insights.usage_words import LEGEND as USAGE_LEGEND
-from autotune.insights.usage_words import energy_words, speed_sentence, usage_of
+from autotune.insights.usage_words import USAGE_LEGEND, energy_words, speed_sentence, usage_of
 from autotune.statistics.lengths import spread_words
 from autotune.wording.numbers import counted, format_duration, format_size, known_size, per_second, percent, rate
-from autotune.wording.text import clean, in_order, knob_value
+from autotune.wording.text import CYCLE_WORDS, clean, in_order, knob_value
 from search_spaces import legality
 from search_spaces.batch import serving_gpus, training_gpus
 from trainer.child.contract import NoteRecord, StartupPart
@@ -97,7 +96,8 @@ def _used(trial: Trial) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for cells in usage_of(trial):
         if cells is not None:
-            table = plain_table([(head, "right" if place else "left") for place, head in enumerate(cells.heads)])
+            name, *heads = (head.replace(" ", "\n") for head in cells.heads)
+            table = plain_table([(name, "left"), *((head, "right") for head in heads)])
             for row in cells.rows:
                 table.add_row(*row)
             parts += [Text(), table]
@@ -169,7 +169,7 @@ def cycles_table(cycles: Sequence[CycleRecord]) -> Table:
     for cycle in cycles:
         table.add_row(
             f"{cycle.index}/r{cycle.rank}" if ranks else str(cycle.index),
-            cycle.cycle_kind.value,
+            CYCLE_WORDS[cycle.cycle_kind],
             f"{cycle.seconds:.1f} s",
             rate(cycle_rate(cycle)),
             percent(cycle.useful_share),
@@ -202,7 +202,7 @@ def _add_figures(grid: LabelGrid, trial: Trial) -> None:
             clipped = [c.clipped_share for c in cycles if c.clipped_share is not None]
             cut = f", {percent(statistics.fmean(clipped))} clipped" if clipped else ""
             text = f"{spread_words(lengths)}, longest {max(lengths)} tokens{cut}"
-            grid.add("lengths", f"{kind.value}: {text}")
+            grid.add("lengths", f"{CYCLE_WORDS[kind]}: {text}")
     natural = [c for c in own if c.cycle_kind is CycleKind.NATURAL]
     if limits := limit_words([n for c in natural for n in c.lengths]):
         grid.add("limits", limits)
@@ -216,7 +216,7 @@ def _add_figures(grid: LabelGrid, trial: Trial) -> None:
     if rewards:
         flat = sum(c.zero_std_groups for c in natural)
         teaching = f"; {groups - flat} of {groups} groups have differing rewards" if groups else ""
-        grid.add("rewards", f"mean {statistics.fmean(rewards):.3f} at natural lengths{teaching}")
+        grid.add("rewards", f"mean {statistics.fmean(rewards):.3f} at sampled lengths{teaching}")
 
 
 def limit_words(lengths: Sequence[int]) -> str:

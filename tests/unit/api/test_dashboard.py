@@ -87,7 +87,7 @@ def test_the_log_and_phase_of_a_running_trial_are_as_they_are_now(
     mark.set("update", 2, "recorded")
     (folder / "log.txt").write_text("step 1\n")
     first = reader.ask("/studies/1/trials/3", headers={"Accept": "text/html"})
-    assert "update, recorded cycle 2" in words_of(first.text)
+    assert "update, cycle 2" in words_of(first.text)
     assert "autotune retry" not in first.text, "it has not ended"
     tag = {"If-None-Match": first.headers["etag"], "Accept": "text/html"}
     assert reader.ask("/studies/1/trials/3", headers=tag).status_code == 304
@@ -151,6 +151,7 @@ def test_only_what_differs_is_compared(reader: Reader, study: Study) -> None:
 
 def test_two_studies_are_compared_as_the_command_line_does(settings: Settings, reader: Reader, study: Study) -> None:
     other = whole_study(settings, "second", memory_limit=None)
+    assert re.search(r"(#\d+) · (#\d+) \2 over \1: .*A/B round", words_of(reader.page(f"/studies/{other.id}/compare")))
     said = words_of(reader.page(f"/compare?study={study.id}&study={other.id}"))
     readings = [reader.cache.snapshot(number) for number in (study.id, other.id)]
     found = compare_studies(*readings)
@@ -424,16 +425,16 @@ def test_a_page_names_the_stream_while_a_tuner_runs(finished: Reader, reader: Re
 
 def test_a_killed_tuner_is_told_everywhere(reader: Reader, settings: Settings, interrupted: Study) -> None:
     """Nothing in the database has changed since: only its lock is free."""
-    lock = tuner_of(settings, interrupted)
-    with lock:
-        assert "running" in words_of(reader.page("/studies/1"))
+    with tuner_of(settings, interrupted):
         assert reader.json("/api/v1/studies/1")["study"]["state"] == "running"
     page = reader.page("/studies/1")
     assert '<span class="badge interrupted">interrupted</span>' in page
     assert "pulse" not in page
-    assert "Interrupted: no tuner runs this study." in words_of(page)
+    assert "Interrupted: no tuner runs this study." in (said := words_of(page))
+    assert ("will end it" in said, "1 interrupted" in said, 'class="outcome">running' in page) == (False, True, False)
     assert '<span class="badge interrupted">' in reader.page("/")
-    assert "pulse" not in reader.page("/studies/1/trials/3")
+    trial = reader.page("/studies/1/trials/3")
+    assert ("pulse" in trial, "Trial #3 interrupted" in words_of(trial)) == (False, True)
     status = reader.json("/api/v1/studies/1")
     assert (status["study"]["state"], status["running"], status["places"]) == ("interrupted", [], [])
     assert [one["state"] for one in reader.json("/api/v1/studies")["studies"]] == ["interrupted"]

@@ -156,7 +156,7 @@ def test_gpu_hours_are_told_with_a_limit_and_without(limits: Budget, said: str) 
 def test_the_limit_that_is_used_up_the_furthest_ends_it(
     limits: Budget, spent: tuple[float, float], first: str, said: str
 ) -> None:
-    view = budget_view(snapshot(TRIALS, limits=limits, spent=spent))
+    view = budget_view(snapshot(TRIALS, limits=limits, spent=spent, alive=True))
     assert [limit.name for limit in view.limits if limit.first] == [first]
     assert view.ends.startswith(said)
     assert all(0.0 <= float(limit.percent) <= 100.0 for limit in view.limits)

@@ -41,9 +41,8 @@ def section(page: str, name: str) -> str:
 def test_the_page_has_a_row_for_each_phase_and_each_cycle(h100: Reader) -> None:
     page = h100.page(PAGE)
     words = section(page, "usage")
-    assert "phase busy memory MHz watts cores generate 69 % 51 % 1973 377 - update 51 % 29 %" in words
-    assert "whole cycle 60 %" in words
-    for cycle in ("0 warmup 18 %", "1 natural 23 %", "5 recorded 67 %"):
+    assert "phase GPU busy GPU memory busy MHz watts cores used generate 69 % 51 % 1973 377 - update 51 % 29 %" in words
+    for cycle in ("whole cycle 60 %", "0 warm-up 18 %", "1 sampled 23 %", "5 replayed 67 %"):
         assert cycle in words
     facts = section(page, "facts")
     assert BLAMED in facts

@@ -97,8 +97,8 @@ def test_whatever_the_trials_are_everything_lies_inside(trials: list[Trial]) -> 
 
 
 def test_without_trials_it_says_so() -> None:
-    chart = history([], SPEC)
-    assert (chart.drawing, chart.note) == ("", "No trial has been started.")
+    assert history([], SPEC).note == "No trial has been started."
+    assert [history(made, SPEC).drawing for made in ([], [f.trial(0, state=TrialState.RUNNING)])] == ["", ""]
 
 
 @pytest.mark.parametrize("name", ["says", "drawing"])

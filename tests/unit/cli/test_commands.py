@@ -77,7 +77,7 @@ def test_status_shows_budget_counts_running_and_best(autotune: Run, home: HomePa
     _, out, _ = autotune("status")
     assert "used     1 min 35 s" in out
     assert "4 tried: 2 ok, 1 OOM, 1 running" in out
-    assert "running  #3 search: update, recorded cycle 2, last update" in out
+    assert "running  #3 search: update, cycle 2, last update" in out
     assert "failed   #2 OOM in update (host memory)" in out
     best = next(line for line in out.splitlines() if line.startswith("#"))
     assert best.startswith("#1")
@@ -133,10 +133,9 @@ def test_trials_by_number_state_and_kind(autotune: Run, study: Study) -> None:
     assert numbers("--state", "fail") == [2]
     assert numbers("--kind", "CONFIRM") == [4]
     assert sorted(numbers("--knob", "micro_batch_size:4..8")) == [1, 2, 3, 4]
-    assert numbers("--knob", "micro_batch_size:4..8", "--knob", "precision:bf16") == [3]
-    assert autotune("trials", "--knob", "micro_batch:4")[::2] == (
-        2, "autotune: --knob micro_batch:4: expected a knob, a colon, and a value or low..high\n"
-    )  # fmt: skip
+    assert numbers("--knob", "micro_batch_size=4..8", "--knob", "precision=bf16") == [3]
+    refused = "autotune: --knob micro_batch:4: expected KNOB=VALUE or KNOB=LOW..HIGH\n"
+    assert autotune("trials", "--knob", "micro_batch:4")[::2] == (2, refused)
     assert numbers("--state", "PRUNED") == []
 
 
@@ -220,7 +219,7 @@ def test_show_an_ok_trial(autotune: Run, study: Study) -> None:
     changed = next(line for line in out.splitlines() if line.startswith("micro_batch_size"))
     assert changed.split() == ["micro_batch_size", "4", "2"]
     assert "GGGGGGGGGGRLLUUUUUUU" in out
-    assert "recorded: mean 56, p95 128, longest 128 tokens, 12 % clipped" in out
+    assert "replayed: mean 56, p95 128, longest 128 tokens, 12 % clipped" in out
     assert "2.00 GiB" in out
 
 

@@ -44,8 +44,8 @@ def test_trials_side_by_side_all_stand_there_and_each_keeps_when_its_phase_began
     again = with_phase(both, running(5), CurrentPhase("update", 2, "recorded"), NOW + 30)
     shown = [line for line in lines(live_table(again)) if line.startswith("running")]
     assert [line.split()[:2] for line in shown] == [["running", "#5"], ["running", "#6"]], "and no line moves"
-    assert "update, recorded cycle 2 for 30 s" in shown[0], "the other one's report in between changed nothing"
-    assert "generate, recorded cycle 1 for 20 s" in shown[1]
+    assert "update, cycle 2 for 30 s" in shown[0], "the other one's report in between changed nothing"
+    assert "generate, cycle 1 for 20 s" in shown[1]
     ended = with_trial(again, faster(5, 4.0), NOW + 31)
     assert [line.split()[1] for line in lines(live_table(ended)) if line.startswith("running")] == ["#6"]
     put_off = with_event(ended, factories.event("trial_repeated", "will be repeated", trial=6), NOW + 32)
@@ -83,7 +83,7 @@ def test_only_differing_knobs_have_columns_and_their_names_are_told(state: LiveS
 def test_the_running_trial_shows_phase_cycle_and_how_long(state: LiveState) -> None:
     state = with_tick(state, 120.0, 480.0, NOW + 12)
     running = next(line for line in lines(live_table(state)) if line.startswith("running"))
-    assert running.startswith("running  #5 search, update, recorded cycle 2 for 12 s: micro_batch_size 4,")
+    assert running.startswith("running  #5 search, update, cycle 2 for 12 s: micro_batch_size 4,")
 
 
 def test_the_same_phase_again_does_not_restart_its_clock(state: LiveState) -> None:

@@ -59,8 +59,8 @@ def test_plain_lines_tell_each_thing_once() -> None:
     said = [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in written]
     assert said == [
         "#0 baseline started",
-        "#0 cycle 0 recorded: 10 s, 161.3k tokens/hour",
-        "#0 cycle 1 recorded: 10 s, 161.3k tokens/hour",
+        "#0 cycle 0 replayed: 10 s, 161.3k tokens/hour",
+        "#0 cycle 1 replayed: 10 s, 161.3k tokens/hour",
         "#0 ok: 161.3k tokens/hour, took 50 s",
         "ended process 17, left by an earlier run",
         "#1 search started: micro_batch_size 4",

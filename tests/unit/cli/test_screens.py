@@ -11,7 +11,7 @@ from autotune.cli.screens.study import end_screen, plan_screen
 from autotune.cli.screens.text import LABEL_WIDTH
 from autotune.domain import Budget, FailureReason, Outcome, Recommendation, Study
 from autotune.recommendation.reading import AnswerSource, StudyReading
-from autotune.wording.text import knob_value, short_name
+from autotune.wording.text import knob_value
 from tests.support import factories
 from tests.unit.cli.drawing import lines, text, widest
 
@@ -32,7 +32,7 @@ def end(
     spent: float = 0.0,
     **more: Any,
 ) -> Any:
-    arguments = {"ended_by": "the time budget is used up"} | more
+    arguments = {"ended_by": "the time budget holds no more" + ", and more" * 20} | more
     if trials is None:
         trials = [factories.finished(0), factories.finished(3), factories.failed(5)]
     given = (AnswerSource.RECOMMENDATION, recommendation)
@@ -46,14 +46,14 @@ def test_the_plan_shows_the_whole_baseline_in_eighty_columns() -> None:
     assert labels == ["model", "baseline", "space", "measured", "stops"]
     assert "…" not in "".join(drawn)
     shown = " ".join(" ".join(drawn).split())
-    assert all(f"{short_name(name)} {knob_value(value, name)}" in shown for name, value in FACTORY.items())
+    assert all(f"{name} {knob_value(value, name)}" in shown for name, value in FACTORY.items())
     assert widest(plan()) <= 80
 
 
 def test_the_plan_names_what_matters() -> None:
     drawn = text(plan(Budget(wall_s=600, max_trials=40)))
     assert "small · trl · CPU, 2 cores, memory limit 8.00 GiB" in drawn
-    assert "8 rows per update; mb 2, gen 4, prec fp32, ckpt on" in drawn
+    assert "8 rows per update; micro_batch_size 2, num_generations 4" in drawn
     assert "1,248 legal combinations; 312 of them only change speed and memory" in drawn
     assert "3 whole cycles; a 192-token batch must fit first" in drawn
     assert "(10 min; + 10 s grace) or after 40 trials" in drawn
@@ -107,7 +107,7 @@ def test_the_end_shows_configuration_gain_evidence_and_limit() -> None:
     assert "time        generate 50 %" in drawn
     assert "host peak 3.00 GiB, 62 % headroom" in drawn or "host peak 3.00 GiB, 63 % headroom" in drawn
     assert "the update takes 35 % of a cycle" in drawn
-    assert "the time budget is used up; 3 tried: 2 ok, 1 OOM, 9 min 40 s used" in drawn
+    assert "and more; 3 tried: 2 ok, 1 OOM, 9 min 40 s used" in flat
     assert "one trial was repeated" in drawn
     assert "/home/x/best.yaml" in drawn
     assert "autotune show 3" in drawn
@@ -141,10 +141,10 @@ def test_a_failed_baseline_with_only_the_reference_left() -> None:
 
 def test_nothing_beats_the_baseline() -> None:
     row = factories.recommendation_row(configuration=factories.configuration(), gain=None, changes=())
-    drawn = text(end(factories.recommendation(rows=(row,))))
+    drawn = text(end(factories.recommendation(rows=(row,)), [factories.finished(0)], next_command="export"))
+    assert ("next        the same command with a larger --budget" in drawn, "export" in drawn) == (True, False)
     assert "Nothing is proven to beat your baseline" in drawn
-    assert "ok, and kept" in drawn
-    assert "→" not in drawn
+    assert ("ok, and kept" in drawn, "→" in drawn) == (True, False)
 
 
 def test_an_unconfirmed_best_does_not_claim_to_be_confirmed() -> None:

@@ -48,7 +48,7 @@ def test_rewards_come_from_natural_lengths_only() -> None:
     natural = factories.cycle(0, cycle_kind=CycleKind.NATURAL, reward_mean=0.5, groups=2, zero_std_groups=1)
     recorded = factories.cycle(1, reward_mean=99.0)
     drawn = text(show(factories.finished(1).with_(cycles=(natural, recorded))))
-    assert "mean 0.500 at natural lengths; 1 of 2 groups have differing rewards" in drawn
+    assert "mean 0.500 at sampled lengths; 1 of 2 groups have differing rewards" in drawn
 
 
 def test_what_a_lower_limit_would_cut_is_told_from_natural_lengths() -> None:
@@ -147,8 +147,8 @@ def test_with_every_figure_of_its_use_the_screen_stays_narrow() -> None:
     drawn = [line.split() for line in lines(screen)]
     assert widest(screen) <= 80
     shown = {" ".join(line) for line in drawn}
-    assert "cycle busy cores kernel faults gc shapes allocs retries" in shown
-    assert "1 recorded 45 % 1.1 1.25 s 1,205k 0.31 s 184 1,204 2" in shown
-    assert "phase busy memory MHz watts main cores PCIe" in shown
+    assert "cycle busy used time faults gc shapes allocs retries" in shown
+    assert "1 replayed 45 % 1.1 1.25 s 1,205k 0.31 s 184 1,204 2" in shown
+    assert "phase busy busy MHz watts thread used PCIe" in shown
     assert "update 45 % 30 % 1755 622 100 % 1.0 5.36 GiB" in shown
     assert "the allocator: it freed its cache and tried again 2 times in a cycle" in " ".join(text(screen).split())

@@ -35,7 +35,7 @@ def test_show_says_whether_the_speed_is_normal_and_what_was_used(h100: Study, au
     lines = [line.split() for line in out.splitlines()]
     assert ["generate", "69", "%", "51", "%", "1973", "377", "-"] in lines
     assert ["whole", "cycle", "60", "%", "40", "%", "1976", "355", "1.0"] in lines
-    assert ["1", "natural", "23", "%", "1.0", "0"] in lines
+    assert ["1", "sampled", "23", "%", "1.0", "0"] in lines
     assert max(len(line) for line in out.splitlines()) <= 80
 
 

@@ -108,9 +108,9 @@ def test_gradients_that_nothing_hides_are_blamed_though_the_gpu_is_busy_meanwhil
 def test_the_table_of_cycles_tells_how_gradients_were_summed() -> None:
     cells = not_none(by_cycle(trial(process={"gradient_sync_seconds": 0.12, "gradient_sync_hidden": 0.75}).cycles))
     row = dict(zip(cells.heads, cells.rows[0], strict=True))
-    assert (row["sync"], row["hidden"]) == ("0.12 s", "75 %")
+    assert (row["gradient sync"], row["sync hidden"]) == ("0.12 s", "75 %")
     alone = not_none(by_cycle(trial().cycles))
-    assert not {"sync", "hidden"} & set(alone.heads)
+    assert not {"gradient sync", "sync hidden"} & set(alone.heads)
 
 
 def test_a_clock_held_down_is_heat_or_power_and_a_low_clock_alone_is_neither() -> None:
@@ -169,7 +169,7 @@ def test_where_no_thread_was_watched_the_cores_are_those_of_the_whole_trial() ->
 
 def test_columns_nobody_knows_anything_of_are_left_out() -> None:
     cells = not_none(by_phase(trial_use(trial())))
-    assert cells.heads == ("phase", "busy", "memory", "MHz", "watts", "main", "cores")
+    assert cells.heads == ("phase", "GPU busy", "GPU memory busy", "MHz", "watts", "main thread", "cores used")
     assert [row[0] for row in cells.rows] == ["update", "generate", "whole cycle"]
     assert all(len(row) == len(cells.heads) for row in cells.rows)
 

@@ -14,6 +14,7 @@ from autotune.domain import FailureReason, TrialKind
 from autotune.domain.differences import Differences, chosen_differences
 from autotune.insights.why import (
     MOST_FAILED,
+    RuledOut,
     RulingCause,
     by_trials,
     failed_neighbours,
@@ -147,11 +148,12 @@ def test_every_trial_is_ruled_out_once_at_most_and_the_answer_never() -> None:
         factories.trial(8),
     ]
     found = by_trials(trials, [0, 1])
-    numbers = [n for r in found for n in r.trials]
-    assert sorted(numbers) == [2, 3, 4, 5, 6]
+    assert sorted(n for r in found for n in r.trials) == [2, 3, 4, 5, 6]
     assert [r.by for r in found] == [RulingCause.GUARD, RulingCause.FAILURE, RulingCause.STOPPED, RulingCause.SLOWER]
     assert all(r.count == len(r.trials) for r in found)
-    assert "2 trials (#4, #5)" in ruled_words(found[1])
+    assert "failure: 2 trials (#4, #5)" in ruled_words(found[1])
+    rule = RuledOut(RulingCause.LEGALITY, "fresh_completions", 3200, "steps_per_generation 4 is more than 2.")
+    assert ruled_words(rule) == "not tried: 3,200 combinations, as steps_per_generation 4 is more than 2"
 
 
 def test_of_thousands_of_neighbours_the_first_are_told() -> None:
