@@ -66,7 +66,7 @@ def _configured(request: Request, python: Describes, machine: Resources, talk: T
     if launched and not training <= launched <= counted and request.rows_per_update is None:
         other = _as_it_is(machine, machine.total_gpus - training + launched) if launched < training else ""
         talk(
-            f"{name} starts {launched} training processes, and {training} here share its rows per update; "
+            f"{name} starts {launched} training processes, a trial here {training}, with the same rows per update; "
             f"{other or 'other rows are said with --rows-per-update'}"
         )
     return with_config(request, imported, fields, training)

@@ -345,14 +345,14 @@ def test_a_file_reward_is_the_users_own_function_with_its_neighbours(
     (tmp_path / "bonus_of_mine.py").write_text("BONUS = 0.5\n")
     file = tmp_path / "it's mine.py"
     file.write_text(
-        "from bonus_of_mine import BONUS\n"
+        "import start_of_mine\nfrom bonus_of_mine import BONUS\n"
         "def score(prompts, completions, **columns):\n    return [BONUS + len(c) for c in completions]\n"
         "class Judge:\n    async def __call__(self, completions, **columns):\n        return [2.0] * len(completions)\n"
         "judge = Judge()\n"
     )
-    stood = tmp_path / "project"
-    stood.mkdir()
+    (stood := tmp_path / "project").mkdir()
     (stood / "rate.txt").write_text("0.25")
+    (stood / "start_of_mine.py").write_text("")
     file.write_text(file.read_text() + "def rate(completions, **_):\n    return [float(open('rate.txt').read())]\n")
     names = ("score", "judge", "rate")
     rewards = tuple(RewardSpec("file", name, path=str(file), folder=str(stood)) for name in names)
