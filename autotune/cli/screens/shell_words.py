@@ -13,22 +13,23 @@ from autotune.settings import Settings, read_settings
 
 
 def command_line(words: str, settings: Settings) -> str:
-    """Returns ``autotune WORDS`` as it runs here: with its path if not on PATH, and an option for the home."""
-    called = Path(sys.argv[0])
-    program = "autotune"
+    """Returns ``autotune WORDS`` as it runs here: with its path if not on PATH, and options for home and database."""
+    called, program = Path(sys.argv[0]), "autotune"
     if shutil.which(program) is None and called.name == program and called.is_file():
         program = shlex.quote(short_path(called))
-    return f"{program} {words}" + (
-        f" --home {shlex.quote(short_path(settings.home.root))}" if _elsewhere(settings) else ""
-    )
+    return f"{program} {words}{_place(settings)}"
 
 
-def _elsewhere(settings: Settings) -> bool:
-    """Tells whether the home differs from that of a command without ``--home``."""
+def _place(settings: Settings) -> str:
+    """Returns the options without which a command would use another home or database; no address has a password."""
+    home = f" --home {shlex.quote(short_path(settings.home.root))}"
     try:
-        return settings.home.root != read_settings().home.root
+        usual = read_settings()
     except UsageError:  # none is known
-        return True
+        return home
+    named = settings.database not in (usual.database, str(settings.home.database))
+    database = f" --database {shlex.quote(settings.database)}"
+    return home * (settings.home.root != usual.home.root) + database * named
 
 
 def short_path(path: Path) -> str:

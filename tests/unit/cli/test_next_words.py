@@ -25,8 +25,13 @@ def test_by_its_path_where_it_is_not_on_the_path(tmp_path: Path, monkeypatch: py
 def test_a_home_named_by_an_option_is_named_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["python"])
     monkeypatch.chdir(tmp_path)
-    settings = Settings(home=HomePaths(tmp_path / "my home"), database="x")
-    assert command_line("trials", settings) == "autotune trials --home 'my home'"
+    home = HomePaths(tmp_path / "my home")
+    assert command_line("trials", Settings(home, str(home.database))) == "autotune trials --home 'my home'"
+    assert command_line("best", read_settings(database="postgresql://db/a b")).endswith(
+        " best --database 'postgresql://db/a b'"
+    )
+    monkeypatch.setenv("AUTOTUNE_DATABASE", "postgresql://me:secret@db/tuning")
+    assert command_line("best", read_settings()) == "autotune best", "the same shell names it"
 
 
 def test_paths_outside_stay_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
