@@ -221,10 +221,8 @@ def _located(sentence: str, request: Request) -> str:
         return sentence
     keys = {name: key_of(name, request.framework) for name in KNOBS}
     knobs = {name: request.lines[key] for name, key in keys.items() if key in request.lines}
-    placed, framework = (
-        located(sentence, request.config_name, {**knobs, **request.lines}),
-        framework_named(request.framework),
-    )
+    placed = located(sentence, request.config_name, {**knobs, **request.lines})
+    framework = framework_named(request.framework)
     # In the user's own words, but for a knob beside which the sentence has its key in brackets.
     native = {knob: key for knob, key in framework.native.items() if f"{knob} (" not in placed}
     told = re.sub(r"(?<![\w.-])[a-z][a-z0-9_]+\b(?!\.\w)", lambda word: native.get(word[0], word[0]), placed)

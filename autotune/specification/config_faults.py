@@ -105,6 +105,8 @@ def faults_of(
         model = resolve_request(found.request, asked, machine, bundled, notes.append).model
         if weights and is_folder(model):
             build.model_digest(Path(model))
+            if '"vision_config"' in (Path(model) / "config.json").read_text(errors="replace"):
+                notes.append(f"{model} takes images; a trial's prompts are text, and rows with images are refused")
     except UsageError as error:
         messages = [] if found.is_empty else [each for each in _sentences(str(error), request) if found.add(each)]
         if weights and _OF_MODEL.search(str(error)):

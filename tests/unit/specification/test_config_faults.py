@@ -16,7 +16,7 @@ from tests.support import swift_fields, trl_fields
 from tests.support.imports import of, text_of
 from trainer.child.contract import FailureReason, Result
 
-FIELDS = {"trl": trl_fields.RECORDED["fields"], "ms_swift": swift_fields.RECORDED["fields"]}
+FIELDS: dict[str, Any] = {"trl": trl_fields.RECORDED["fields"], "ms_swift": swift_fields.RECORDED["fields"]}
 GROUPS = "generation_batch_size (4) must be divisible by num_generations (8)."
 
 
@@ -27,15 +27,12 @@ class Asked:
         self.says, self.known, self.asked = says, known, [dict[str, Any]()][:0]
 
     def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
-        found: Mapping[str, Any] = FIELDS[framework]
-        return found if self.known else None
+        return FIELDS[framework] if self.known else None
 
     def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
         self.asked.append(dict(keys))
-        data = {"fields": FIELDS[framework]}
-        if self.says:
-            return Result(False, FailureReason.ILLEGAL, message=self.says, data=data)
-        return Result(True, data=data)
+        reason = FailureReason.ILLEGAL if self.says else None
+        return Result(not self.says, reason, message=self.says, data={"fields": FIELDS[framework]})
 
 
 def machine(framework: str, gpus: int = 1) -> Resources:
@@ -183,6 +180,11 @@ def test_a_model_folder_needs_its_weights_where_a_study_would_run(tmp_path: Path
     absent = request(text.replace(str(tmp_path), "./absent"))
     assert "no model folder" in faults_of(absent, asked, there).lacking, "it may be on the machine of the study"
     assert "no model folder" in faults_of(absent, asked, there, weights=True).sentences[0]
+    (tmp_path / "model.safetensors").write_text("")
+    for config, count in (("{}", 0), ('{"vision_config": {}}', 1)):
+        (tmp_path / "config.json").write_text(config)
+        noted = faults_of(request(text), asked, there, weights=True).notes
+        assert len([each for each in noted if "takes images; a trial's prompts are text" in each]) == count
 
 
 def test_what_start_is_to_be_given_beside_it_is_no_fault() -> None:

@@ -80,8 +80,8 @@ class Field:
             raise FieldError(f"expected {self.expected}, got {_value_in_words(value)}{self._hint(value)}")
         if self.choices and found is not None and found not in self.choices:
             close = difflib.get_close_matches(str(found)[:80], [str(choice) for choice in self.choices], n=1)
-            ending = f"; did you mean {close[0]}" if close else ""
-            raise FieldError(f"expected {self.expected}, got {show(value)}{ending}")
+            expected = f"one of {len(self.choices)} words" if close and self.choices[12:] else self.expected
+            raise FieldError(f"expected {expected}, got {show(value)}" + "; did you mean ".join(["", *close]))
         return found
 
     def _read(self, text: str) -> Any:
