@@ -1,4 +1,4 @@
-"""Finds when this process started, which gives its start-up time before the framework, and ends it with its parent."""
+"""Measures the time since this process was requested, and ends this process together with its parent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TAKEN: List[float] = []
 
 
 def end_with_parent() -> Callable[[], None]:
-    """Ends this process once its parent has ended: nothing else reads its results. Returns a call that stops this."""
+    """Starts a thread that ends this process once its parent has ended. Returns a function that stops the thread."""
     parent, over = os.getppid(), threading.Event()
 
     def watch() -> None:
@@ -39,7 +39,7 @@ def asked_at(moment: float) -> None:
 def take() -> Optional[float]:
     """Returns the seconds since this process was requested; ``None`` from the second call on.
 
-    Without ``asked_at`` the time starts when the kernel started this process, or the launcher of its ranks.
+    Without ``asked_at``, counts from the start of this process, or of the launcher of its ranks.
     """
     if _TAKEN:
         return None
@@ -51,7 +51,7 @@ def take() -> Optional[float]:
 
 
 def _started(pid: int) -> Optional[float]:
-    """Returns the start of this process, in seconds after boot."""
+    """Returns the start time of process ``pid``, in seconds after boot; ``None`` if unknown."""
     fields = stat_fields(pid)
     return int(fields[19]) / os.sysconf("SC_CLK_TCK") if len(fields) > 19 else None
 

@@ -28,7 +28,7 @@ SET_UP = (ValueError, TypeError, ImportError, NotImplementedError)
 
 
 def says_why(error: BaseException) -> bool:
-    """Tells whether a set-up error is about memory, or already names the remedy."""
+    """Tells whether a set-up error is about memory, or is our own error, which already names the remedy."""
     return isinstance(error, IllegalSettingError) or memory_pool(error) is not None
 
 
@@ -50,7 +50,7 @@ def is_within(version: str, window: Tuple[Tuple[int, ...], Tuple[int, ...]]) -> 
 
 
 def check_version(name: str, version: str, window: Tuple[Tuple[int, ...], Tuple[int, ...]]) -> None:
-    """Raises ``IllegalSettingError`` outside the window: figures of an untested trainer could be wrong."""
+    """Raises ``IllegalSettingError`` if ``version`` is outside ``window``, where figures could be wrong."""
     if not is_within(version, window):
         low, high = (".".join(map(str, bound)) for bound in window)
         said = "%s %s" % (name, version) if version else "no %s" % name
@@ -60,7 +60,7 @@ def check_version(name: str, version: str, window: Tuple[Tuple[int, ...], Tuple[
 
 
 def check_rows(rows: int, spec: TrialSpec) -> None:
-    """Raises ``IllegalSettingError`` if an update has another number of rows than the trial."""
+    """Raises ``IllegalSettingError`` if an update's number of completions differs from the trial's."""
     if rows != spec.rows_per_update:
         sizes = (rows, spec.rows_per_update)
         raise IllegalSettingError("these settings make %d rows per update, the trial is of %d" % sizes)
@@ -74,31 +74,31 @@ def check_weights(model: Any) -> None:
 
 
 def check_lengths(spec: TrialSpec) -> None:
-    """Raises ``IllegalSettingError`` if recorded cycles have no lengths."""
+    """Raises ``IllegalSettingError`` for recorded cycles without lengths, and without natural cycles that give them."""
     if spec.protocol.recorded and not spec.protocol.lengths and not spec.protocol.natural:
         raise IllegalSettingError("recorded cycles need recorded lengths, or a natural cycle to take them from")
 
 
 def updates_per_cycle(accumulation: int, steps: Optional[int], iterations: Optional[int]) -> int:
-    """Returns the updates of one cycle: all that one generation serves, because only complete cycles are timed.
+    """Returns the optimizer updates of a cycle: the fewest that use up whole generations, as only whole ones are timed.
 
     Args:
-        steps: micro-batches of a generation; by default the accumulation.
+        steps: micro-batches of a generation; by default ``accumulation``.
     """
     return math.lcm((steps or accumulation) * (iterations or 1), accumulation) // accumulation
 
 
 def prompt_count(updates: int, rows: int) -> int:
-    """Returns the number of prompts for one epoch of ``updates`` updates of ``rows`` rows; at least two rows share one.
+    """Returns the size of a dataset, in prompts, that one epoch of ``updates`` updates of ``rows`` completions needs.
 
-    Frameworks shuffle by this number. It is a power of two, so that trials with a few cycles more or less train on the
-    same prompts in the same order, with every group size.
+    A prompt has at least two completions. Frameworks shuffle by the size; a power of two gives trials with slightly
+    different numbers of cycles the same prompts in the same order, with every group size.
     """
     return max(1024, 1 << (updates * rows // 2 - 1).bit_length())
 
 
 def as_mapping(value: Any, key: str) -> Mapping[str, Any]:
-    """Returns a mapping, which may be given as JSON text. Raises ``IllegalSettingError`` for any other value."""
+    """Returns a mapping, given as such, as JSON or as ``None``. Raises ``IllegalSettingError`` for any other value."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = json.loads(value)
@@ -108,7 +108,7 @@ def as_mapping(value: Any, key: str) -> Mapping[str, Any]:
 
 
 def prompts_of(path: str) -> Iterator[Tuple[Dict[str, Any], str]]:
-    """Yields (row of the prompts file, its place). Raises IllegalSettingError for a row without a prompt, or none."""
+    """Yields (row, its file and line) of a prompts file. Raises IllegalSettingError for no rows or a missing prompt."""
     number, found = 0, False
     with open(path, encoding="utf-8") as stream:
         for number, line in enumerate(stream, 1):

@@ -130,9 +130,9 @@ class Settling:
 
 
 def resample(lengths: Sequence[int], rows: int, seed: int) -> Tuple[int, ...]:
-    """Returns ``lengths`` for ``rows`` rows: unchanged if the number fits, else evenly spaced quantiles.
+    """Returns ``rows`` completion lengths in tokens: ``lengths`` if their number fits, else evenly spaced quantiles.
 
-    Quantiles keep the distribution, and so the work of a cycle, as close as the rows allow; the seed only decides the
+    Quantiles keep the distribution, and so the work of a cycle, as close as ``rows`` allows; the seed only decides the
     order.
     """
     if len(lengths) == rows:
@@ -144,7 +144,7 @@ def resample(lengths: Sequence[int], rows: int, seed: int) -> Tuple[int, ...]:
 
 
 def assign(lengths: Sequence[int], rows: int, seed: int, turn: int) -> Tuple[int, ...]:
-    """Returns the completion length of each row of the ``turn``-th recorded cycle.
+    """Returns the completion length, in tokens, of each row of the ``turn``-th recorded cycle.
 
     Depends only on the arguments: every configuration with the same rows has the same lengths in the same turn, for any
     micro-batch or group size; each turn is another order of the same multiset.
@@ -155,7 +155,7 @@ def assign(lengths: Sequence[int], rows: int, seed: int, turn: int) -> Tuple[int
 
 
 def doubled(lengths: Sequence[int], longest: int) -> Tuple[int, ...]:
-    """Returns twice the lengths, at most ``longest``, to imitate a policy that has learned longer completions."""
+    """Returns each length doubled, at most ``longest`` tokens, as if the policy had learned longer completions."""
     return tuple(min(2 * length, longest) for length in lengths)
 
 

@@ -57,7 +57,7 @@ def read_wanted(path: Path) -> Tuple[Optional[Dict[str, Any]], str]:
 
 
 def describe_other(module: str, config: Optional[Dict[str, Any]]) -> Result:
-    """Describes another framework, whose ``module`` names its dataclasses and judges the keys."""
+    """Describes another framework, whose ``module`` has its dataclasses and checks the keys."""
     theirs = importlib.import_module(module, __package__)
     found = fields(theirs.shapes())
     for prefix, shape in theirs.others().items():
@@ -135,7 +135,7 @@ def kinds(hint: Any) -> Iterator[str]:
 
 
 def choices(field: Any, hint: Any) -> List[Any]:
-    """Returns the allowed values of a key that TRL lists; else empty."""
+    """Returns the values that TRL allows for a key; empty if it lists none."""
     listed = field.metadata.get("choices")
     if listed is not None:
         return list(listed)
@@ -149,7 +149,7 @@ def choices(field: Any, hint: Any) -> List[Any]:
 
 
 def plain_default(field: Any) -> Any:
-    """Returns (the default as plain JSON, or ``None``; whether JSON cannot hold it or there is none)."""
+    """Returns (the default as plain JSON; whether there is none, or JSON cannot hold it)."""
     if field.default is not dataclasses.MISSING:
         value = field.default.value if isinstance(field.default, Enum) else field.default
     elif field.default_factory is not dataclasses.MISSING:

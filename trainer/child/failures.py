@@ -13,9 +13,9 @@ from typing import Any, List, Mapping, Optional
 from .contract import SIGNS, ContractError, FailureReason, Nearness, Phase, Pool, Result, SignMatch, read_signs
 
 HANDLES = ("CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_NOT_INITIALIZED")
-"""A library could not set itself up on the GPU: for lack of memory, if there is little left."""
+"""Texts of a library that could not initialise on the GPU, which means out of memory if little memory is left."""
 _NOT_THE_USERS = (os.path.dirname(__file__), os.path.join(os.path.dirname(os.__file__), "asyncio"))
-"""Folders of the code that calls a reward."""
+"""Folders of code that calls a reward and is not the user's."""
 _PYDANTIC = re.compile(r"^(?:Value|Assertion) error, (?P<said>.*?)(?: \[type=\w+, .*)?$")
 """Message of pydantic, which checks vLLM's settings and embeds vLLM's sentence in its own."""
 _LISTED = re.compile(r"'(?P<value>[^']*)' not in \[(?P<names>'[^']*'(?:, '[^']*'){12,})\]")
@@ -108,7 +108,7 @@ def _nearest(match: "re.Match[str]") -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Returns an error's text, of a long list the nearest values; empty if its class, maybe the user's, has none."""
+    """Returns an error's text, with a long list of values cut to the nearest; empty if its ``__str__`` raises."""
     try:
         return _LISTED.sub(_nearest, str(error))
     except Exception:
@@ -143,7 +143,7 @@ def missing_variable(error: BaseException) -> str:
 
 
 def unprefixed(line: str) -> str:
-    """Returns a line without the prefix of a validation library."""
+    """Returns a line without pydantic's prefix and suffix."""
     found = _PYDANTIC.match(line.strip())
     return found.group("said") if found else line
 

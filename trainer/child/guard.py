@@ -1,4 +1,4 @@
-"""Measures how much of a cycle's time other programs took (the clock guard).
+"""Measures the share of a cycle's CPU time that other programs took (the clock guard).
 
 CPU time was taken from a trial if other programs used it while the trial's own threads waited for a CPU, or if the
 hypervisor stole it. The protocol's limit decides which share makes a cycle disturbed (``cycles``). A fixed piece of
@@ -112,7 +112,7 @@ def _use(pids: Sequence[int]) -> TreeUse:
 
 
 def _waits(pid: int) -> Dict[int, float]:
-    """Returns the seconds that each thread waited for a CPU: second field of ``schedstat``, there in nanoseconds."""
+    """Returns the seconds that each thread has waited for a CPU (second field of ``schedstat``, in nanoseconds)."""
     found: Dict[int, float] = {}
     try:
         for thread in os.listdir("/proc/%d/task" % pid):
@@ -137,7 +137,7 @@ def taken_share(before: MachineCpu, now: MachineCpu, own: float, waited: float, 
 
 
 class ReferenceKernel:
-    """A fixed matrix product of about 10 ms."""
+    """A fixed matrix product, repeated to at least 5 ms."""
 
     def __init__(self, device: str) -> None:
         import torch
@@ -178,7 +178,7 @@ class ReferenceKernel:
 
 @dataclass(frozen=True)
 class GuardReading:
-    """Drift, share of CPU time taken and reference time of one cycle."""
+    """Drift, share of CPU time taken, and reference kernel's seconds of one cycle."""
 
     cpu_seconds: float
     drift: Optional[float] = None
@@ -199,7 +199,7 @@ class ClockGuard:
     """Measures drift and CPU time taken around a cycle; ``before`` and ``after`` are outside the cycle's clock.
 
     Args:
-        server: process of the rollout server, on the rank that includes its CPU use.
+        server: process id of the rollout server, on the one rank that counts its CPU use.
     """
 
     def __init__(self, kernel: Any, server: Optional[int] = None) -> None:

@@ -1,4 +1,4 @@
-"""Files between a trial and its parent: ``metrics.jsonl``, the phase mark, and decisions on early stopping."""
+"""Files between a trial and its parent: ``metrics.jsonl``, the current phase, and decisions on early stopping."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Journal:
     """
 
     def __init__(self, paths: RunPaths, marks: bool = True) -> None:
-        """Opens the journal; with ``marks`` false, another rank writes the phase mark."""
+        """Opens the journal; with ``marks`` false, another rank writes the phase."""
         self._fd = os.open(str(paths.metrics), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._mark = PhaseMark(paths.phase) if marks else None
         self._torn = False
@@ -35,7 +35,7 @@ class Journal:
             os.fsync(self._fd)
 
     def mark(self, phase: str, cycle: int = -1, cycle_kind: str = "") -> None:
-        """Rewrites the phase mark."""
+        """Writes the current phase, if this rank writes phases."""
         if self._mark is not None:
             self._mark.set(phase, cycle, cycle_kind)
 
@@ -48,12 +48,12 @@ class Journal:
 GO, END = "go", "end"
 
 ANSWER_S = 2.0
-"""Seconds after which the next cycle starts without the parent's answer; a later answer counts then."""
+"""Seconds after which the next cycle starts without the parent's answer, which then counts after that cycle."""
 POLL_S = 0.01
 
 
 def is_enough(paths: RunPaths, cycle: int, wait_s: float = ANSWER_S) -> bool:
-    """Returns the parent's decision after cycle ``cycle``; a decision to end is final."""
+    """Tells whether the parent ends the trial after ``cycle``; waits at most ``wait_s``. A decision to end is final."""
     until = time.monotonic() + wait_s
     while True:
         answered, word = read_answer(paths) or (-1, GO)

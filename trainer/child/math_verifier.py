@@ -1,4 +1,4 @@
-"""Helper process of ``math_reward``: reads ``{"gold", "text"}`` lines, writes ``{"score"}`` lines.
+"""Subprocess of ``math_reward``: reads ``{"gold", "text"}`` lines, writes ``{"score"}`` lines.
 
 Run by file path in the training interpreter. Ends when its input ends.
 """

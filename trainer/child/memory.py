@@ -13,7 +13,7 @@ from .contract import CycleKind, Peaks, Phase
 from .failures import OverLimitError, ThrashError
 
 DATA_MARGIN = 256 << 20
-"""Bytes of private mappings that may still come to be reserved without being used."""
+"""Bytes of private mappings that may yet be reserved without being used."""
 STACK = 8 << 20
 """Bytes of address space glibc reserves for a thread's stack, by default."""
 
@@ -42,18 +42,17 @@ def rollup(pid: int) -> Dict[str, int]:
 class OutsideSharers:
     """Finds processes outside the tree that share pages with it, such as the one that this process was forked from.
 
-    With their shares, a forked process counts as much memory as a started process with its own imports.
+    Counting their share gives a forked process as much memory as a started process with its own imports.
     """
 
     origin: Tuple[int, ...] = ()
-    """Process that this one was forked from, if any; its private anonymous pages are those the fork replaced or freed.
-    """
+    """Process that this one was forked from, if any; its private pages are those that the fork replaced or freed."""
     others: Tuple[int, ...] = ()
     """Processes that map the same files."""
 
     @classmethod
     def share(cls) -> int:
-        """Returns the bytes of the tree's pages that the kernel attributes to these processes."""
+        """Returns the bytes of the tree's pages that the kernel charges to ``origin`` and ``others``."""
         total = sum(max(0, s.get("Pss", 0) - s.get("Private_Dirty", 0)) for s in map(rollup, cls.origin))
         return total + sum(max(0, s.get("Pss_File", 0) - s.get("Private_Clean", 0)) for s in map(rollup, cls.others))
 
@@ -71,7 +70,7 @@ def descendants(pid: int) -> List[int]:
 
 
 def tree_pss() -> int:
-    """Returns the PSS of this process and its descendants, with the shares of ``OutsideSharers``, in bytes."""
+    """Returns the PSS of this process tree in bytes, with its pages that the kernel charges to processes outside it."""
     own = os.getpid()
     return sum(pss(pid) for pid in [own, *descendants(own)]) + OutsideSharers.share()
 
@@ -80,9 +79,9 @@ def limit_data(memory_limit: int) -> int:
     """Sets ``RLIMIT_DATA`` so that one very large allocation fails in the allocator, with the framework's own message.
     Returns the limit in bytes.
 
-    The kernel counts private writable mappings, reserved or used, against it; the memory limit counts resident memory
-    with a fair share of shared pages. So the present difference is added, with a margin for two thread pools' stacks.
-    Call it after the imports, which reserve most. The parent's watchdog enforces the memory limit itself.
+    ``RLIMIT_DATA`` limits private writable mappings, reserved or used; ``memory_limit`` limits the PSS. So the present
+    difference is added, with a margin for two thread pools' stacks. Call it after the imports, which reserve most. The
+    parent's watchdog enforces the memory limit itself.
     """
     reserved = max(0, status_bytes("VmData") - pss(os.getpid()) - OutsideSharers.share())
     wanted = memory_limit + reserved + DATA_MARGIN + 2 * (os.cpu_count() or 1) * STACK
@@ -191,7 +190,7 @@ def check_limit(peaks: Mapping[str, Peaks], limit: Optional[int]) -> None:
     """Checks a cycle's peaks against the memory limit: the watchdog samples ten times a second, but the kernel's
     high-water mark misses nothing.
 
-    Without this a configuration with short-lived tensors would pass or fail by chance.
+    Without this check a configuration with short-lived tensors would pass or fail by chance.
 
     Args:
         limit: bytes of the trial's process tree; ``None``: no limit.

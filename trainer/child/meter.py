@@ -56,7 +56,7 @@ class GcClock:
 
 
 class ShapesMet:
-    """Distinct (rows, tokens) shapes of forward passes; libraries build a plan in a shape's first pass.
+    """Counts distinct (rows, tokens) shapes of forward passes; libraries build a plan in a shape's first pass.
 
     The set belongs to the process, so it includes shapes of earlier trials.
 
@@ -105,7 +105,7 @@ class UsageWatch:
         self._marks.append((self._clock.read(), phase))
 
     def end(self, stats: Stats, new_shapes: Optional[int] = None) -> ProcessUse:
-        """Returns the use in the cycle, which ended with the last ``mark``."""
+        """Returns the resource use of the cycle, which ended with the last ``mark``."""
         main: Dict[str, float] = {}
         every: Dict[str, float] = {}
         for (before, phase), (after, _) in zip(self._marks, self._marks[1:]):  # noqa: B905  (each with the next)
@@ -130,7 +130,7 @@ class UsageWatch:
 
 
 class GradientSync:
-    """Times the summation of gradients over ranks, by the clock of torch's DistributedDataParallel.
+    """Times the gradient all-reduce over ranks, by the clock of torch's DistributedDataParallel.
 
     ``model`` is the model as the trainer wrapped it; without DistributedDataParallel nothing is timed.
     """
@@ -173,7 +173,7 @@ def allocator_use(before: Stats, after: Stats) -> Dict[str, Optional[int]]:
 
 
 class HostTimer:
-    """Boundaries by the monotonic clock."""
+    """Timestamps phase boundaries with the monotonic clock."""
 
     def mark(self) -> float:
         return time.perf_counter()
@@ -186,7 +186,7 @@ class HostTimer:
 
 
 class DeviceTimer:
-    """Marks boundaries by CUDA events; ``between`` is valid after ``settle``."""
+    """Timestamps phase boundaries with CUDA events. Call ``settle`` before ``between``, which returns seconds."""
 
     def __init__(self) -> None:
         import torch
@@ -199,7 +199,7 @@ class DeviceTimer:
         return event
 
     def settle(self) -> None:
-        """Waits for the device, once at the end of a cycle, when the trainer's read of the loss has already waited."""
+        """Waits for the device. Called once, at a cycle's end, when the trainer has already waited to read the loss."""
         self._cuda.synchronize()
 
     def between(self, first: Any, second: Any) -> float:
@@ -227,7 +227,7 @@ class Meter:
     def __init__(self, journal: Journal, memory: MemoryWatch, device: str = "cpu", enabled: bool = True) -> None:
         self.enabled = enabled
         self.overhead = 0.0
-        """CPU seconds of the meter's own hooks since the cycle began, which another program's load does not stretch."""
+        """CPU seconds of the meter's own hooks since the cycle began; other programs' load does not stretch it."""
         self._journal = journal
         self._memory = memory
         self._usage = UsageWatch()
@@ -279,7 +279,7 @@ class Meter:
         return seconds, phases
 
     def peaks(self) -> Mapping[str, Peaks]:
-        """Returns memory peaks of the last cycle by phase; takes milliseconds: call it after the clock guard's."""
+        """Returns memory peaks of the last cycle by phase. Takes milliseconds: call it after ``ClockGuard.after``."""
         return self._memory.peaks() if self.enabled else {}
 
     def retries(self) -> Optional[Mapping[str, int]]:
@@ -287,7 +287,7 @@ class Meter:
         return self._memory.retries() if self.enabled else None
 
     def usage(self, new_shapes: Optional[int] = None) -> Optional[ProcessUse]:
-        """Returns resource use of the last cycle; ``new_shapes`` is passed through."""
+        """Returns the resource use of the last cycle, with ``new_shapes``; ``None`` if the meter is off."""
         return self._usage.end(self._memory.stats, new_shapes) if self.enabled else None
 
     @contextlib.contextmanager
@@ -312,7 +312,7 @@ class Meter:
         self._boundary(self._stack[-1] if self._stack else Phase.IDLE)
 
     def look(self) -> None:
-        """Samples the memory in use for the present phase's peak, before the phase frees it."""
+        """Samples the memory in use for the current phase's peak, before memory is freed."""
         entered = time.thread_time()
         if self.enabled and self._running:
             self._memory.close(self._peak_phase)

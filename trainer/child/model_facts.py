@@ -85,7 +85,7 @@ OBJECTS = (
     "model.safetensors.index.json",
 )
 LARGEST_HEADER = 100_000_000
-"""Most bytes of a header; safetensors' own limit."""
+"""Longest header in bytes; safetensors' own limit."""
 
 
 def model_facts(model: str) -> Dict[str, Optional[int]]:
@@ -132,7 +132,7 @@ def refuse_broken(folder: Path) -> None:
 
 
 def first_number(config: Dict[str, Any], keys: Any) -> Optional[int]:
-    """Returns the value of the first of ``keys`` that holds a whole number."""
+    """Returns the value of the first of ``keys`` that holds an integer."""
     for key in keys:
         value = config.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
@@ -141,7 +141,7 @@ def first_number(config: Dict[str, Any], keys: Any) -> Optional[int]:
 
 
 def stored_parameters(folder: Path) -> Optional[int]:
-    """Returns the parameters in the safetensors files of ``folder`` (tied ones once); ``None`` without files."""
+    """Returns the parameter count of ``folder``'s safetensors files (tied weights once); ``None`` without files."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         return None

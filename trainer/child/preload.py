@@ -1,7 +1,7 @@
 """Imports a framework once and forks itself for each trial.
 
 It has touched no GPU and has only one Python thread, so that a fork has everything a new process would have. Its key is
-the set of imports and their environment: it refuses a trial with another key, which is then started the ordinary way.
+the set of imports and their environment; it refuses a trial with another key, which then starts as a new process.
 
 The tuner holds the other end of the socket that is this process's standard input. Each message is one JSON object.
 
@@ -40,11 +40,11 @@ from .contract import TAG_VARIABLE, FailureReason, Result, RunPaths, TrialSpec, 
 from .memory import OutsideSharers
 
 DEVICE = "/dev/nvidia-uvm"
-"""There where the machine has GPUs."""
+"""Device file that exists on machines with NVIDIA GPUs."""
 
 
 def uses_gpu() -> bool:
-    """Tells whether this process has initialised CUDA: before, its driver returns ``CUDA_ERROR_NOT_INITIALIZED``."""
+    """Tells whether this process has initialised CUDA; until then the driver returns ``CUDA_ERROR_NOT_INITIALIZED``."""
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
         return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != 3)
@@ -53,9 +53,9 @@ def uses_gpu() -> bool:
 
 
 class GpuOpenWatch:
-    """While active, checks before and after each import statement that loads a module whether a GPU was opened.
+    """Finds the import that opens a GPU: checks, while active, around each import statement that loads a module.
 
-    ``culprit`` is the innermost module whose import opened it, as "NAME, imported by NAME", or "NAME" if it did so
+    ``culprit`` is the innermost module whose import opened a GPU, as "NAME, imported by NAME", or "NAME" if it did so
     before another import of its own; empty if no module did.
 
     Args:
@@ -138,14 +138,14 @@ ANSWERS = (
     # torch 2.13, torch/utils/_triton.py:189
     ("torch.utils._triton", "has_triton", lambda told: told >= (7, 0) and bool(importlib.util.find_spec("triton"))),
 )
-"""Module and name of a question, and its answer by the compute capability."""
+"""(Module, name of a function that queries the GPU, its answer computed from the compute capability)."""
 
 
 class CapabilityByDriver:
     """Makes torch report the driver's compute capability between ``put`` and ``take_back``, also in functions that were
     imported earlier.
 
-    ``told`` is the driver's answer; ``None`` leaves torch unchanged.
+    ``capability`` is the driver's answer; ``None`` leaves torch unchanged.
     """
 
     def __init__(self, capability: Capability) -> None:
@@ -178,11 +178,11 @@ class CapabilityByDriver:
 COMMANDS = {"trial": "worker", "worker": "warm"}
 """Commands that a forked process can run: command of ``start`` -> module."""
 ENV_START, ENV_END = 47, 48
-"""Indices of ``env_start`` and ``env_end`` of proc(5) in ``stat_fields``."""
+"""Indices of proc(5)'s ``env_start`` and ``env_end`` in the list that ``stat_fields`` returns."""
 MESSAGE = 1 << 16
 REHEARSAL_S = 60.0
 SETTLE_S = 0.5
-"""Seconds for threads that an import started and that end by themselves."""
+"""Seconds to wait for threads that an import started and that end by themselves."""
 
 
 def main(directory: Path) -> Result:
@@ -204,7 +204,7 @@ def main(directory: Path) -> Result:
 
 
 def first_spec(directory: Path) -> TrialSpec:
-    """Reads the spec of the trial in ``directory``, or of the first trial of a warm worker's mailbox."""
+    """Reads the spec of the trial in ``directory``, or of the first trial in a warm worker's mailbox."""
     paths = RunPaths(directory)
     if not paths.config.exists():
         letter = json.loads((directory / "1.letter.json").read_text(encoding="utf-8"))
@@ -213,7 +213,7 @@ def first_spec(directory: Path) -> TrialSpec:
 
 
 def import_ahead(framework: ModuleType, spec: Any) -> str:
-    """Imports the framework; meanwhile the driver's library, not CUDA, answers queries about GPUs and Triton.
+    """Imports the framework, while NVML instead of CUDA answers torch's queries about GPUs and Triton.
 
     Returns the import that opened a GPU nevertheless; empty without one.
     """
@@ -234,13 +234,13 @@ def import_ahead(framework: ModuleType, spec: Any) -> str:
 
 
 def of_slices() -> str:
-    """Tells why imports always open a GPU here: torch counts slices by CUDA (torch/cuda/__init__.py:1103)."""
+    """Returns the reason why imports open a GPU here, empty if none: torch counts MIG slices with CUDA."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     return "torch opens a slice of a GPU (MIG) to count it" if visible.startswith("MIG-") else ""
 
 
 def unfit(culprit: str = "") -> str:
-    """Returns the reason why this process must not be forked; empty if it may. ``culprit`` is the import to blame."""
+    """Returns the reason why this process must not be forked, empty if none; it names ``culprit``, a module."""
     if uses_gpu():
         return "%s has opened a GPU" % (culprit or "something imported")
     end = time.monotonic() + SETTLE_S
@@ -254,8 +254,8 @@ def unfit(culprit: str = "") -> str:
 def rehearsed(framework: ModuleType) -> str:
     """Returns the reason why a fork of this process cannot compute; empty if a test fork computed.
 
-    Libraries have threads that a fork loses. numpy's and scipy's linear algebra and Arrow's allocator handle the loss;
-    a fork of a used OpenMP pool waits for its threads for ever. So one fork is tested.
+    A fork loses the libraries' threads. numpy's and scipy's linear algebra and Arrow's allocator handle the loss; after
+    use of an OpenMP pool, a fork waits for the lost threads for ever.
     """
     pid = os.fork()
     if pid == 0:
@@ -278,7 +278,7 @@ def rehearsed(framework: ModuleType) -> str:
 
 
 def compute() -> bool:
-    """Runs a small forward and backward computation with all threads of torch and numpy, if torch is imported."""
+    """Tests a small forward and backward pass with all threads of torch and numpy; true if torch is not imported."""
     if "torch" not in sys.modules:
         return True
     torch, numpy = importlib.import_module("torch"), importlib.import_module("numpy")
@@ -295,7 +295,7 @@ def send(channel: socket.socket, message: Dict[str, Any]) -> None:
 
 
 def _take_channel() -> socket.socket:
-    """Takes the channel from standard input, so that no other code reads it."""
+    """Takes over the socket at standard input, so that no other code reads it."""
     channel = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -332,7 +332,7 @@ class PreloadServer:
         send(self._channel, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
 
     def _answer(self) -> bool:
-        """Serves one request; returns false after the last."""
+        """Serves one request; returns false if the tuner has ended the connection."""
         try:
             data, handles, _, _ = socket.recv_fds(self._channel, MESSAGE, 2)
         except ConnectionError:
@@ -375,7 +375,7 @@ class PreloadServer:
 
 
 def _run_forked(channel: socket.socket, inherited: List[int], request: Dict[str, Any], handles: List[int]) -> None:
-    """Runs the forked process to its end; never returns."""
+    """Runs the command in the forked process, and ends the process; never returns."""
     code = 1
     try:
         channel.close()
@@ -392,7 +392,7 @@ def _run_forked(channel: socket.socket, inherited: List[int], request: Dict[str,
 
 
 def become(request: Dict[str, Any], log: int, go: int) -> None:
-    """Changes the environment, folder and tag of a fork to those of its trial."""
+    """Turns a fork into its trial's process: waits for ``go``, then sets output, tag, folder, arguments and seeds."""
     os.setsid()
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -416,7 +416,7 @@ def become(request: Dict[str, Any], log: int, go: int) -> None:
 
 
 def run(request: Dict[str, Any]) -> int:
-    """Runs the command as ``start`` would."""
+    """Runs the request's command as ``start`` would; returns the exit code."""
     cwd = os.path.realpath(os.getcwd())
     sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != cwd]
     command = importlib.import_module("." + COMMANDS[request["command"]], __package__)
@@ -434,14 +434,14 @@ def _leave(code: int) -> None:
 
 
 class NoRoomError(ValueError):
-    """The environment block has no room for the tag."""
+    """The process's environment block has no room for the tag."""
 
 
 def retag(tag: str) -> None:
-    """Makes this forked process, and all processes it starts, carry ``tag``.
+    """Puts ``tag`` into the environment of this forked process, and so of all processes it starts.
 
     ``/proc/PID/environ`` shows the process's original memory, not later changes of ``os.environ``. So the tag is
-    written into that memory, in place of the original tag.
+    written into that memory, over the original tag.
 
     Raises NoRoomError if the process was started without a tag, or with a shorter one.
     """

@@ -1,4 +1,4 @@
-"""Writes the prompts of a study, measures them with the model's tokenizer, and tests the rewards on a few.
+"""Writes the prompts of a study, counts their tokens with the model's tokenizer, and tests the rewards on a few.
 
 ``main`` is one command of ``start.py``: it reads a ``Preparation`` from ``config.json``, and writes ``prompts.jsonl``
 and its findings in ``result.json``. Nothing is trained or generated.
@@ -64,7 +64,7 @@ class Conversations(NamedTuple):
     system: str = ""
     """The framework's key of the system prompt."""
     scored: bool = False
-    """Whether a reward gets the conversation instead of its text."""
+    """Whether rewards get prompts as conversations, instead of as texts."""
 
 
 CONVERSATIONS = {
@@ -83,7 +83,7 @@ class Preparation:
     """Folder or hub id."""
     rewards: Tuple[RewardSpec, ...]
     max_prompt_length: Optional[int] = None
-    """Tokens; a longer prompt is refused, never cut. ``None``: whatever the longest has."""
+    """Tokens; a longer prompt is refused, never cut. ``None``: the length of the longest prompt."""
     task: Optional[TaskSpec] = None
     data: Optional[str] = None
     """JSONL file, each line ``{"prompt": str | list[message], ...columns the reward reads}``."""
@@ -188,7 +188,7 @@ def prepare(directory: Path, request: Preparation) -> Dict[str, Any]:
 
 
 def put_template(tokenizer: Any, kind: Conversations, request: Preparation) -> None:
-    """Sets the user's chat template in the tokenizer; raises ``UnusablePromptsError`` if it then has none."""
+    """Sets the user's chat template, if any, in the tokenizer. Raises ``UnusablePromptsError`` if it then has none."""
     tokenizer.chat_template = request.passthrough.get(kind.template) or tokenizer.chat_template
     if not tokenizer.chat_template:
         raise UnusablePromptsError(
@@ -209,7 +209,7 @@ def conversations(rows: Sequence[Row], system: Any) -> List[Row]:
 
 
 def all_rows(request: Preparation, own: Optional[List[Row]], conversational: bool) -> Tuple[List[Row], int]:
-    """Returns (the rows to measure, the number of all rows; 0 = unknown)."""
+    """Returns (the rows whose tokens are counted, the number of all rows; 0 = unknown)."""
     if request.task is not None:
         rows = task_rows(request.task, conversational)
         return rows, len(rows)
@@ -236,7 +236,7 @@ def load_tokenizer(model: str) -> Any:
 TEXTS = ("I think the answer is 7. <answer>7</answer>", "")
 """An ordinary completion, and the empty completion of a model that ends at once."""
 NOT_COLUMNS = ("prompt", "completion", "completion_ids")
-"""Columns of the prompts TRL does not pass on to a reward."""
+"""Prompt columns that TRL does not pass on to a reward."""
 
 
 def check_rewards(rewards: Sequence[Reward], rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Tuple[float, float]:
@@ -265,7 +265,7 @@ def check_rewards(rewards: Sequence[Reward], rows: Sequence[Mapping[str, Any]], 
 
 
 def cost_of(few: int, first: float, many: int, last: float) -> Tuple[float, float]:
-    """Returns the cost by two calls for ``few`` and ``many`` completions, without the set-up of the first."""
+    """Returns (seconds of a call, of each completion) from two calls' sizes and seconds, without the first's set-up."""
     each = max(0.0, last - first) / (many - few or math.inf)
     return max(0.0, last - many * each), each
 
@@ -290,7 +290,7 @@ async def awaited(answer: Any) -> Any:
 
 
 def call_arguments(rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Dict[str, Any]:
-    """Builds the keyword arguments of one call: each row once for each of ``TEXTS``, with its columns repeated."""
+    """Builds the keyword arguments of one call, with each row once for each of ``TEXTS``."""
     repeated = [row for row in rows for _ in TEXTS]
     texts = [text for _ in rows for text in TEXTS]
     columns = {key: [row[key] for row in repeated] for key in rows[0] if key not in NOT_COLUMNS}

@@ -155,7 +155,7 @@ def device_facts() -> Dict[str, Any]:
 
 
 def judge(data: Mapping[str, Any], needed: Sequence[str] = ()) -> Result:
-    """Tells whether the environment can run a trial that also needs the modules ``needed``."""
+    """Returns the verdict on whether this environment can run a trial that also needs the modules ``needed``."""
     found = judge_packages(data, (*NEEDED, *needed))
     if not found.ok:
         return found
@@ -166,7 +166,7 @@ def judge(data: Mapping[str, Any], needed: Sequence[str] = ()) -> Result:
 
 
 def judge_packages(data: Mapping[str, Any], needed: Sequence[str]) -> Result:
-    """Tells whether the modules ``needed`` are installed."""
+    """Returns the verdict on whether the modules ``needed`` are installed."""
     missing = [name for name in dict.fromkeys(needed) if name not in data["packages"]]
     if missing:
         message = "%s lacks %s; install with: %s -m pip install %s" % (
@@ -180,7 +180,7 @@ def judge_packages(data: Mapping[str, Any], needed: Sequence[str]) -> Result:
 
 
 def requirement(name: str) -> str:
-    """Returns the pip requirement to install, quoted for a shell."""
+    """Returns the pip requirement for package ``name``, quoted for a shell."""
     return "'%s'" % supported_range() if name == "trl" else PIP_NAMES.get(name, name.replace("_", "-"))
 
 

@@ -22,17 +22,17 @@ from .failures import classify
 SECONDS = 12.0
 """Default limit of all measurements together, in seconds."""
 PART = 1.2
-"""Most seconds of one measurement."""
+"""Longest time of one measurement, in seconds."""
 LEAST = 0.02
-"""Least seconds of one timed run, so that clocks and launches do not matter; work is doubled until a run takes them."""
+"""Shortest timed run in seconds, so that clocks and launches do not matter; work is doubled until a run takes them."""
 LARGEST = 1 << 28
 CHAIN = 200
-"""Tiny kernels in a row."""
+"""Tiny kernels in one run of ``launching``."""
 
 Work = Callable[[], Any]
 Clock = Callable[[], float]
 Timer = Callable[[Work, Work, float], float]
-"""Returns the seconds of one run of a work, from its runs within a limit: ``fastest`` or ``average``."""
+"""Returns the seconds of one run of a work, measured for at most a limit of seconds: ``fastest`` or ``average``."""
 
 
 def main(directory: Path) -> Result:
@@ -96,7 +96,7 @@ def average(work: Work, finish: Work, limit: float, clock: Clock = time.perf_cou
 
 
 def largest_that_fits(seconds_of: Callable[[int], float], first: int, last: int, least: float = LEAST) -> int:
-    """Returns the first size of ``first``, twice ``first``, ... whose run takes ``least`` seconds; at most ``last``."""
+    """Returns the smallest of ``first``, 2 ``first``, ... whose run takes ``least`` seconds; at most ``last``."""
     size = first
     while size < last and seconds_of(size) < least:
         size *= 2
@@ -137,7 +137,7 @@ def measure(limit: float, device: str = "", timed: Timer = fastest) -> Dict[str,
 
 
 def _keep(data: Dict[str, Any], key: str, part: Callable[[float], float], limit: float) -> None:
-    """Stores a figure; omits one that the device or torch cannot measure."""
+    """Stores figure ``key``; omits a figure that the device or torch cannot measure."""
     try:
         value = part(limit)
     except (RuntimeError, AttributeError, NotImplementedError, TypeError, ValueError):

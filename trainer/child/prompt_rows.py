@@ -1,4 +1,4 @@
-"""The prompts of a study as rows, from a task, a JSONL file or a dataset: checked, sampled and measured."""
+"""Reads a study's prompts as rows, from a task, a JSONL file or a dataset; checks, samples and measures the rows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .rewards import ENTRY_COLUMN, create_task
 Row = Dict[str, Any]
 
 MOST_MEASURED = 20_000
-"""Most rows whose length is counted; a larger dataset is sampled at random."""
+"""Largest number of rows whose tokens are counted; a larger dataset is sampled at random."""
 MOST_WRITTEN = 2_048
-"""Most rows that are kept; trials repeat them in turn."""
+"""Largest number of rows written; trials repeat the rows in turn."""
 VERIFIED_ENTRIES = 8
 PICTURES = ("image", "images", "video", "videos", "audio", "audios")
 KINDS = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}
@@ -72,7 +72,7 @@ def entry_text(dataset: Any, entry: Mapping[str, Any], verify: bool) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Converts a value that ``json`` cannot encode to JSON: arrays and numpy numbers, sets, dates."""
+    """Converts a value that ``json`` cannot encode, such as an array, numpy number, set or date."""
     for method in ("tolist", "isoformat"):
         if hasattr(value, method):
             return getattr(value, method)()
@@ -105,7 +105,7 @@ def read_rows(path: Path) -> List[Row]:
 
 
 def read_row(line: str, where: str) -> Row:
-    """Parses a row with a ``prompt`` that is text or a list of messages, ms-swift's ``messages`` among them."""
+    """Parses a row with a ``prompt`` that is text or a list of messages (``messages`` in ms-swift's files)."""
     try:
         row = json.loads(line, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
@@ -124,7 +124,7 @@ def read_row(line: str, where: str) -> Row:
 
 
 def unique(pairs: Sequence[Tuple[str, Any]]) -> Row:
-    """Returns an object of a row. Raises ``ValueError`` for a key that is given twice: JSON would drop the first."""
+    """Builds a JSON object from its pairs. Raises ``ValueError`` for a repeated key: JSON would drop a value."""
     row = dict(pairs)
     for key in row if len(row) < len(pairs) else ():
         if sum(key == name for name, _ in pairs) > 1:
@@ -133,7 +133,7 @@ def unique(pairs: Sequence[Tuple[str, Any]]) -> Row:
 
 
 def refuse_pictures(row: Mapping[str, Any], where: str) -> None:
-    """Raises ``UnusablePromptsError`` for a row with more than text: a trial would only train on the text."""
+    """Raises ``UnusablePromptsError`` for a row with images or other media: a trial would only train on the text."""
     columns = [column for column in PICTURES if row.get(column)]
     contents = [] if isinstance(row["prompt"], str) else [message["content"] for message in row["prompt"]]
     parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, dict)]
@@ -156,7 +156,7 @@ def is_text(value: Any) -> bool:
 def refuse_mixed(row: Mapping[str, Any], kinds: Dict[str, str], where: str) -> None:
     """Raises ``UnusablePromptsError`` for a column with another type than in earlier rows.
 
-    A dataset's columns have one type each; ``kinds`` holds the types so far.
+    A dataset's columns have one type each; ``kinds`` is column -> type so far.
     """
     for column, value in row.items():
         kind = KINDS.get(type(value))
@@ -180,7 +180,7 @@ def is_prompt(prompt: Any) -> bool:
 def measure(
     prompts: Sequence[Any], tokenizer: Any, model: str, template_arguments: Optional[Mapping[str, Any]] = None
 ) -> List[int]:
-    """Returns the tokens of each prompt, as the trainer feeds them.
+    """Returns the token count of each prompt, as the trainer feeds prompts to the model.
 
     Raises UnusablePromptsError if the model has no chat template for messages, or refuses a message.
     """
@@ -204,7 +204,7 @@ def measure(
 
 
 def refuse_long(lengths: Sequence[int], limit: int) -> None:
-    """Raises ``UnusablePromptsError`` saying how many are longer than ``limit`` tokens."""
+    """Raises ``UnusablePromptsError`` with the number of prompts longer than ``limit`` tokens, if there are any."""
     too_long = sum(length > limit for length in lengths)
     if too_long:
         raise UnusablePromptsError(
@@ -214,7 +214,7 @@ def refuse_long(lengths: Sequence[int], limit: int) -> None:
 
 
 def sample(count: int, most: int, seed: int, keep: Optional[int] = None) -> List[int]:
-    """Returns at most ``most`` indices below ``count``, in order, determined by the seed; ``keep`` is one of them."""
+    """Returns at most ``most`` indices below ``count``, ascending and fixed by the seed; ``keep`` is one of them."""
     if count <= most:
         return list(range(count))
     chosen = set(random.Random(seed).sample(range(count), most))  # noqa: S311  (not for secrets)

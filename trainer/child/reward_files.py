@@ -54,12 +54,12 @@ class OursGiveWay:
 
 
 _BEFORE: List[int] = []
-"""Descriptors of the working directories that calls of rewards have left and not yet returned to, outermost first."""
+"""Descriptors of the working directories that reward calls have left and not yet returned to, outermost first."""
 
 
 @contextlib.contextmanager
 def working_in(folder: str) -> Iterator[None]:
-    """Changes the working directory to ``folder``, if it exists, in the block; overlapping blocks leave it together."""
+    """Runs the block in ``folder``, if it exists; of overlapping blocks the last restores the working directory."""
     _BEFORE.append(os.open(".", os.O_RDONLY))
     try:
         if os.path.isdir(folder):
@@ -101,7 +101,7 @@ def missing_package(error: ImportError, name: str) -> str:
 
 
 def file_reward(path: Path, name: str) -> Reward:
-    """Loads the function ``name`` of the Python file ``path``; the file's folder is importable.
+    """Loads function ``name`` of the Python file ``path``, which can import modules from its own folder.
 
     Raises RewardLoadError if the file or function does not exist, or the file fails.
     """
@@ -177,7 +177,7 @@ def _function_of(module: Any, name: str, where: str) -> Reward:
 
 
 def with_name(function: Any, name: str) -> Reward:
-    """Returns ``function``, wrapped if it has no ``__name__``, as a callable object may have none."""
+    """Returns ``function``, wrapped if it is a callable object without ``__name__``."""
     if getattr(function, "__name__", None):
         return function  # type: ignore[no-any-return]
     found = within(function, contextlib.nullcontext)

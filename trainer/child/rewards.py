@@ -27,18 +27,18 @@ from .failures import RewardFailedError, describe, fault_of_reward, memory_pool
 from .reward_files import Reward, RewardLoadError, file_reward, imported_reward, missing_package, within, working_in
 
 COLUMNS = ("solution", "answer")
-"""The prompts' column with the correct answer: the first of these that is there."""
+"""Possible names of the prompts' column with the correct answer; the first that exists counts."""
 COMPLETION_S = 5.0
 START_S = 120.0
 VERIFIER = Path(__file__).resolve().parent / "math_verifier.py"
 
 
 class VerifierLostError(Exception):
-    """Raised if the helper did not answer in time, or died."""
+    """The math-verify subprocess did not answer in time, or died."""
 
 
 class Verifier:
-    """A helper process that answers one JSON line with another."""
+    """A subprocess that answers one JSON line with another; it runs math-verify."""
 
     def __init__(self, script: Path) -> None:
         self._script = script
@@ -48,11 +48,11 @@ class Verifier:
 
     @property
     def pid(self) -> Optional[int]:
-        """Process id of the running helper."""
+        """Process id of the running subprocess."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Starts the helper. Raises ``RewardFailedError`` if the helper does not become ready."""
+        """Starts the subprocess and waits up to ``START_S``. Raises ``RewardFailedError`` if it is not ready."""
         command = [sys.executable, str(self._script)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self._rest = b""
@@ -66,7 +66,7 @@ class Verifier:
             raise RewardFailedError("math-verify cannot be used: %s" % said.get("error", "no reason given"))
 
     def ask(self, question: Dict[str, Any], seconds: float) -> Dict[str, Any]:
-        """Returns the helper's answer. Raises ``VerifierLostError`` if the helper is gone."""
+        """Returns the subprocess's answer, within ``seconds``. Raises ``VerifierLostError`` without one."""
         if self._process is None:
             self.start()
         process = self._process
@@ -79,7 +79,7 @@ class Verifier:
             raise VerifierLostError(str(error)) from None
 
     def kill(self) -> None:
-        """Kills the helper."""
+        """Kills the subprocess; the next ``ask`` starts another."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -93,7 +93,7 @@ class Verifier:
                     pipe.close()
 
     def close(self) -> None:
-        """Kills the helper for good."""
+        """Kills the subprocess for good."""
         self.kill()
         atexit.unregister(self.kill)
 
@@ -113,7 +113,7 @@ class Verifier:
 
 
 class MathReward:
-    """Scores 1 for a completion with the prompt's answer, 0 for another, ``None`` for an unreadable answer."""
+    """Scores 1 for a completion with the correct answer, 0 for any other; ``None`` if the prompt's is unreadable."""
 
     __name__ = "math_verify"
 
@@ -123,10 +123,10 @@ class MathReward:
         self._verifier = Verifier(script)
         self._verifier.start()
         self.facts: Dict[str, int] = {"math_verify_lost": 0}
-        """Completions the verifier gave no answer for in time."""
+        """Counter of completions for which math-verify gave no answer in time."""
 
     def close(self) -> None:
-        """Ends the helper."""
+        """Kills the math-verify subprocess."""
         self._verifier.close()
 
     def __call__(self, completions: Sequence[Any], **columns: Any) -> List[Optional[float]]:
@@ -187,10 +187,10 @@ def name_of(reward: Callable[..., Any]) -> str:
 
 
 def as_numbers(answer: Any, name: str, completions: Any = None) -> List[Optional[float]]:
-    """Converts a reward's answer to finite numbers, ``None`` for an unscorable completion; one for each completion.
+    """Converts a reward's result to one finite number for each completion; ``None`` for an unscorable completion.
 
     Raises:
-        RewardFailedError: it is something else.
+        RewardFailedError: the result is anything else.
     """
     if isinstance(answer, (str, bytes, Mapping)) or not hasattr(answer, "__iter__"):
         raise RewardFailedError(
@@ -256,7 +256,7 @@ def load_rewards(specs: Sequence[RewardSpec]) -> List[Reward]:
 
 
 def close_rewards(rewards: Sequence[Any]) -> Dict[str, Any]:
-    """Ends the helper processes of the rewards, also of wrapped ones; returns their counters, for the trial's facts."""
+    """Ends the subprocesses of the rewards, also of wrapped rewards; returns their counters, for the trial's facts."""
     ended = [own for own in map(inspect.unwrap, rewards) if isinstance(own, MathReward)]
     for reward in ended:
         reward.close()
@@ -264,7 +264,7 @@ def close_rewards(rewards: Sequence[Any]) -> Dict[str, Any]:
 
 
 def create_task(name: str, options: Mapping[str, Any]) -> Any:
-    """Returns a reasoning-gym dataset. Raises ``RewardLoadError``: package or task is missing, or an option wrong."""
+    """Returns a reasoning-gym dataset. Raises ``RewardLoadError`` for a missing package or task, or a wrong option."""
     try:
         import reasoning_gym
     except ImportError as error:

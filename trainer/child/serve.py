@@ -1,9 +1,8 @@
 """Entry of a trial's rollout server: ``python /abs/trainer/child/serve.py FRAMEWORK DIRECTORY WORD...``.
 
-Starts the framework's own server by its own function, with WORD... as its command line, for the trial in DIRECTORY. Two
-parts of it are patched: each completion gets its own length, and weights are transferred on this machine's loopback.
-The patches are at the top level, because each process that the server or vLLM spawns imports this file again, as
-``__mp_main__``.
+Runs the framework's own server function, with WORD... as its command line, for the trial in DIRECTORY. Two patches:
+each completion gets its own length, and weights are transferred on this machine's loopback. The patches are applied
+at the top level, because each process that the server or vLLM spawns imports this file again, as ``__mp_main__``.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ def start_file() -> ModuleType:
 
 
 def prepare(framework: str, directory: str) -> ModuleType:
-    """Loads the framework's server with its patches, after setting the user's own variables.
+    """Loads the framework's server and patches it, after setting the user's own variables.
 
     Args:
         framework: folder below ``frameworks``.
-        directory: folder of the trial; empty in a spawned process, which has the variables.
+        directory: folder of the trial; empty in a spawned process, which inherits the variables.
     """
     start = start_file()
     sys.path[:] = start.clean_path(sys.path, str(FOLDER), os.getcwd())

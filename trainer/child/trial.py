@@ -60,10 +60,10 @@ class TrialContext:
         return self.meter
 
     def guard_memory(self, early: bool = False) -> None:
-        """Sets the memory backstop from the present mappings (``memory.limit_data``).
+        """Limits this process's data size, as a backstop of the memory limit (``memory.limit_data``).
 
-        It is called ``early``, after the imports, and by a framework after the trainer is built. On CUDA the early call
-        sets nothing, because the driver maps far more than it uses.
+        Called ``early``, after the imports, and by a framework after the trainer is built. On CUDA the early call sets
+        nothing, because the driver maps far more memory than it uses.
         """
         if self.spec.memory_limit is not None and (not early or self.spec.device != "cuda"):
             self.facts["rlimit_data"] = limit_data(self.spec.memory_limit)

@@ -13,7 +13,7 @@ ENVIRONMENT_KEY = "env"
 
 
 def put_environment(passthrough: Mapping[str, Any]) -> None:
-    """Sets the user's variables; call it before the framework is imported, which reads some only then.
+    """Sets the user's variables; call it before the framework is imported, because some are read at import only.
 
     Raises IllegalSettingError for no mapping of names to values, or a variable that identifies the trial.
     """
@@ -41,7 +41,7 @@ def put_trial_environment(spec: TrialSpec) -> None:
 
 
 def meet_on_loopback() -> None:
-    """Makes Gloo of ranks on one machine use the loopback; call it before torch is imported.
+    """Makes Gloo use the loopback between ranks on one machine; call it before torch is imported.
 
     By default Gloo listens at the address of the host's name, or fails if the name has none.
     """

@@ -1,7 +1,7 @@
 """Warm worker: runs the trials of its mailbox one after the other, and cleans up between them.
 
 It continues only after a trial that ended OK, because a failure may leave state that disturbs measurements. It ends as
-soon as the process that started it is gone.
+soon as its parent process is gone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PACKAGE = __name__.rpartition(".")[0]
 
 
 def main(directory: Path) -> Result:
-    """Serves the mailbox ``directory`` until a trial fails or the starter is gone; returns the last trial's result."""
+    """Serves the mailbox ``directory`` until a trial fails or the parent is gone; returns the last trial's result."""
     worker = WarmWorker(Mailbox(directory))
     answer_sigterm(lambda: worker.ending)
     return worker.serve()
@@ -62,7 +62,7 @@ class WarmWorker:
         return result
 
     def _fits(self, letter: Letter) -> bool:
-        """Tells whether this process may run the trial; if not, it exits without a record and another one starts."""
+        """Tells whether this process may run the trial; if not, it exits without a record and a new process starts."""
         if not self._served:
             return True
         try:
@@ -72,7 +72,7 @@ class WarmWorker:
         return bool(framework_of(spec).fits(self._kept, spec))
 
     def _wait(self, number: int) -> Optional[Letter]:
-        """Waits for the next letter; returns ``None`` once the process that writes letters is gone."""
+        """Waits for the next letter; returns ``None`` once the parent process is gone."""
         while True:
             letter = self._mailbox.read_letter(number)
             if letter is not None:
@@ -106,7 +106,7 @@ class WarmWorker:
         return WorkerReply(tree_pss(), ", ".join(what for what in left if what), gpu)
 
     def _new_threads(self) -> str:
-        """Returns ``threads`` if there are more than after the first trial, whose framework and engine keep some."""
+        """Returns ``threads`` if there are more than after the first trial, which leaves some for the next."""
         now = threading.active_count()
         self._threads = self._threads or now
         return "threads" if now > self._threads else ""
@@ -128,7 +128,7 @@ def forget_modules(folders: Sequence[str], installed: Sequence[str]) -> None:
     """Forgets the modules imported from ``folders``, so that the next trial imports a user's reward again.
 
     Args:
-        installed: subfolders whose modules stay, such as an environment's packages.
+        installed: subfolders whose modules are kept, such as an environment's packages.
     """
     roots = _inside(folders)
     kept = _inside([*installed, sys.prefix, sys.base_prefix])
@@ -145,13 +145,13 @@ def _inside(folders: Sequence[str]) -> Tuple[str, ...]:
 
 
 def unlimit_data() -> None:
-    """Restores the ``RLIMIT_DATA`` of the process's start; the next trial sets its own."""
+    """Sets the soft ``RLIMIT_DATA`` back to the hard limit; the next trial sets its own."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
 def give_back() -> None:
-    """Runs the garbage collector, and returns free memory to the system."""
+    """Runs the garbage collector, and returns free memory to the operating system."""
     gc.collect()
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # another C library keeps what it keeps: the floor will tell

@@ -42,7 +42,7 @@ ECHOES = (
     "failed to recv, got 0 bytes",
     "Broken pipe",
 )
-"""Texts of a rank's failure after another rank is gone."""
+"""Texts of a failure that a rank has because another rank is gone."""
 
 
 class ResultClaim:
@@ -66,7 +66,7 @@ class ResultClaim:
         self._result: Optional[Result] = None
 
     def settle(self, result: Result) -> Result:
-        """Records the first result of this rank, and returns the recorded one."""
+        """Records ``result`` if it is this rank's first, and returns the first."""
         with self._lock:
             if self._result is None:
                 self._result = result
@@ -87,7 +87,7 @@ class ResultClaim:
         return result.reason is not FailureReason.CRASH or not is_echo(result)
 
     def _is_first(self) -> bool:
-        """Tells whether this rank is the first of all, by exclusive creation of a file."""
+        """Tells whether this rank is the first to report, by exclusive creation of a file."""
         if not self._several:
             return True
         try:
@@ -112,7 +112,7 @@ FRAMEWORKS = {
 
 
 def main(directory: Path) -> Result:
-    """Runs the trial of ``directory``; the result, also on disk, includes every expected failure."""
+    """Runs the trial of ``directory``; returns the result that is written, which includes every expected failure."""
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     # Each machine has a folder of its own, which its first rank tells of.
     ending = ResultClaim(RunPaths(directory), rank, world_size, os.environ.get("LOCAL_RANK", "0") == "0")
@@ -154,7 +154,7 @@ def framework_of(spec: TrialSpec) -> Any:
 
 
 def _absent(trial: Optional[TrialContext], error: BaseException) -> Optional[Result]:
-    """Returns an INFRA failure if an input of the trial is missing, whatever the error was; else ``None``."""
+    """Returns an INFRA failure if an input file of the trial is missing, whatever ``error`` is; else ``None``."""
     missing = None if trial is None else missing_input(trial.spec)
     if trial is None or missing is None:
         return None
@@ -178,8 +178,8 @@ def _facts(trial: Optional[TrialContext]) -> Dict[str, Any]:
 def answer_sigterm(current: Callable[[], Optional[ResultClaim]]) -> None:
     """Makes SIGTERM write CANCELLED for the running trial, if any, and end the process at once.
 
-    A Python signal handler would wait for the running kernel, which can take minutes; the wake-up pipe is written by
-    the C handler, and kernels let other threads run.
+    A Python signal handler would wait for the running kernel, which can take minutes. The C handler writes to a wake-up
+    pipe, which a thread reads: kernels let other threads run.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

@@ -1,4 +1,4 @@
-"""Converts dataclasses to JSON and back; names the place of a value with the wrong shape."""
+"""Converts dataclasses to JSON and back; an error names the path of a value of the wrong type."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def write_atomic(path: Path, text: str, durable: bool = True) -> None:
 def decode(shape: Any, value: Any, where: str = "value") -> Any:
     """Converts plain JSON to the annotated ``shape``; ignores unknown keys, so that an older reader works.
 
-    Raises ContractError with the place and the expected value.
+    Raises ContractError with the path of a wrong value and the expected type.
     """
     if shape is Any:
         return value
@@ -155,7 +155,7 @@ def parse_record(line: Union[str, bytes]) -> Record:
 
 
 MAY_BE_NAN = ("loss", "grad_norm", "reward_mean", "logp_mismatch")
-"""Figures that training itself can make NaN; any other figure that is not finite was never measured."""
+"""Figures that training itself can make NaN or infinite; all other figures have to be finite."""
 
 
 def _check_figures(value: Any, where: str) -> None:

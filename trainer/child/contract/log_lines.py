@@ -1,6 +1,6 @@
-"""Finds the lines of a log that show why a process ended: the process of each line, and the errors among the lines.
+"""Finds the errors in a log that show why its processes ended.
 
-Ignores warnings, notes and lines that a later error cancels. A log mixes the lines of several processes.
+A log mixes the lines of several processes. Warnings, hints, and errors before a later unknown error are ignored.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ illegal = signs_of(FailureReason.ILLEGAL)
 infra = signs_of(FailureReason.INFRA)
 """Signs of faults of the machine."""
 echo = signs_of(FailureReason.CRASH, nearness=Nearness.ECHO)
-"""Signs that only report another failure."""
+"""Signs that only report the failure of another process."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _any_in(texts: Tuple[str, ...], line: str) -> bool:
 
 @functools.lru_cache(maxsize=None)
 def _patterns(texts: Tuple[str, ...]) -> Tuple[Tuple[str, Pattern[str]], ...]:
-    """Returns the fixed beginning and the whole pattern of each text."""
+    """Returns (text before the first placeholder, compiled pattern) of each text."""
     return tuple((text.partition(ANYTHING)[0], _pattern(text)) for text in texts)
 
 
@@ -92,7 +92,7 @@ def _pattern(text: str) -> Pattern[str]:
 
 
 def read_signs(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
-    """Returns the cause of a failure in ``text``: the last of the lines closest to the cause.
+    """Returns the last known text in ``text`` among those closest to the cause; ``None`` without a known text.
 
     Within a line the first matching sign of ``signs`` counts, so specific signs come first.
     """
@@ -120,16 +120,16 @@ _SOFT = re.compile(
     r"|(?i:^\W*(?:warning|note|hint)\b)"
     r"|(?i:\bfall(?:ing|s)?[ -]?back (?:to|on)\b)"
 )
-"""A line without a failure: by its level, as a Python warning, or with a fallback that worked. NCCL has no level above
-WARN, so its failures have that level."""
+"""Matches a line that reports no failure: a low level, a Python warning, a hint, or a fallback that worked. NCCL has no
+level above WARN, so its lines of that level may be failures."""
 _HARD = re.compile(r"(?:^|[\s\[(|])(?:ERROR|CRITICAL|FATAL)(?=[\s\])|:])|^\W*[EF]\d{3,4} \d\d:")
 _BEFORE = re.compile(r"^(?:\w+ )?(?:ERROR|CRITICAL|FATAL)\W[^\]]{0,40}\[[^\]]*\]\s?|^\[?\d{4}-\d\d-\d\d[^\]]*\]\s?")
-"""Prefix of vLLM and others before an error's own words."""
+"""Matches the level or time that vLLM and others write in front of an error."""
 _ERROR = re.compile(
     r"^(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|MandatoryValue)"
     r"|Exception|Fatal Python error|Error)(?:\([\w.]*\))?(?::\s|:?$)"
 )
-"""Last line of a traceback, or the line of the interpreter or Ray's autoscaler in its place."""
+"""Matches the last line of a traceback, or a fatal error of the interpreter or of Ray's autoscaler."""
 _JOINED = re.compile(r"^(?:The above exception was the direct cause|During handling of the above exception)")
 _IGNORED = re.compile(r"^Exception ignored (?:in|on)\b")
 _AFTERMATH = frozenset(
@@ -139,7 +139,7 @@ _AFTERMATH = frozenset(
         "MaxRetryError",
     }
 )
-"""Errors that processes raise when another process is gone."""
+"""Errors that a process raises because another process has ended."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class _Line:
 
 
 def _by_source(text: str) -> Dict[str, List[_Line]]:
-    """Sorts the lines that can show a failure by process."""
+    """Returns process prefix -> its lines, without lines that cannot show a failure."""
     found: Dict[str, List[_Line]] = {}
     ignored: Dict[str, bool] = {}
     for number, raw in enumerate(text.splitlines()):
@@ -206,7 +206,7 @@ class _Diagnosis:
 
 
 def _diagnose(lines: Sequence[_Line], signs: Sequence[Sign]) -> Optional[_Diagnosis]:
-    """Returns the failure of one process; reads backwards to the last unknown error: earlier lines did not end it."""
+    """Returns one process's failure; reads backwards to its last unknown error: the process survived earlier errors."""
     best: Optional[_Diagnosis] = None
     at = len(lines) - 1
     while at >= 0:
@@ -246,7 +246,7 @@ def read_log(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
 
 
 def last_error(text: str, signs: Sequence[Sign]) -> str:
-    """Returns the line of the unknown error that ended the processes; empty without one."""
+    """Returns the line of the first unknown error that ended a process, else of Ray's last unmet demand; else empty."""
     unknown = [(each.number, each.unknown) for each in _diagnoses(text, signs) if each.unknown]
     # Ray's autoscaler warns, and everybody waits for ever.
     waiting = [line.strip() for line in text.splitlines() if "cannot be scheduled right now" in line]

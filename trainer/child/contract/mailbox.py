@@ -1,4 +1,4 @@
-"""Messages through small files: the phase mark of a trial, and letters between the tuner and a warm worker."""
+"""Messages through small files: the current phase of a trial, and letters between the tuner and a warm worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .codec import dumps, read_json, write_atomic
 class PhaseMark:
     """The child's current phase in a small file, rewritten in place; its modification time is the heartbeat.
 
-    One ``pwrite`` of a fixed 64 bytes: a phase change costs microseconds, and a reader never sees a partial mark.
+    One ``pwrite`` of a fixed 64 bytes: a phase change costs microseconds, and a reader never sees a partial phase.
     """
 
     WIDTH = 64
@@ -23,8 +23,8 @@ class PhaseMark:
         self._fd = os.open(str(path), os.O_RDWR | os.O_CREAT, 0o644)
 
     def set(self, phase: str, cycle: int = -1, cycle_kind: str = "") -> None:
-        """Rewrites the mark; ignores a failed write, because the next record reports a failing disk, and marked code
-        such as a reward must not fail for it.
+        """Writes the current phase. Ignores a failed write: the next record reports a full disk, and the phase's code
+        must not fail.
         """
         text = "%s %d %s" % (phase, cycle, cycle_kind)
         with contextlib.suppress(OSError):
@@ -44,7 +44,7 @@ class CurrentPhase:
 
 
 def read_phase(path: Path) -> Optional[CurrentPhase]:
-    """Reads the child's last mark; returns ``None`` before the first."""
+    """Reads the child's current phase; returns ``None`` before the child has written one."""
     try:
         words = path.read_bytes()[: PhaseMark.WIDTH].decode("ascii", "replace").split()
     except FileNotFoundError:

@@ -11,8 +11,8 @@ from .words import CONTRACT_VERSION, CycleKind, FailureReason, Phase, Pool, Star
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """Resource use of one rank's process in one cycle, by its own counters; ``None`` or empty without a counter. With
-    verl it covers all processes, from the second step on."""
+    """Resource use of one rank's process in one cycle, from its own counters; a missing counter is ``None`` or empty.
+    With verl, of all processes, from the second step on."""
 
     main_thread: Mapping[str, float] = field(default_factory=dict)
     """CPU seconds of the thread that drives the training, by ``Phase`` value. A backward pass on a GPU is driven by a
@@ -28,7 +28,7 @@ class ProcessUse:
     gc_seconds: Optional[float] = None
     """Seconds of Python's garbage collector."""
     new_shapes: Optional[int] = None
-    """New (rows, tokens) shapes of forward passes in this cycle; for a decode step, tokens in the cache."""
+    """New (rows, tokens) shapes of forward passes in this cycle; a decode step's tokens are those in the KV cache."""
     device_allocations: Optional[int] = None
     """Times CUDA's caching allocator requested memory from the driver."""
     device_frees: Optional[int] = None
@@ -149,7 +149,7 @@ class TrialSpec:
     model_settings: Mapping[str, Any]
     """Arguments for loading the model (dtype, attention implementation)."""
     seams: Mapping[str, Any]
-    """Knobs the framework has no setting for, reached from outside, by knob name."""
+    """Knob -> value, for knobs that the framework has no setting for and that patches set."""
     rows_per_update: int
     max_prompt_length: int
     max_completion_length: int
@@ -169,7 +169,7 @@ class TrialSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the parent sets for the trial's processes before they start."""
     child: str = ""
-    """Folder of the module that runs the trial, for a framework of another package; empty for our own."""
+    """Folder of the module that runs the trial, for a framework of another package; empty for this package's."""
     version: int = CONTRACT_VERSION
 
 
@@ -217,7 +217,7 @@ class CycleRecord:
     """Memory peaks by ``Phase`` value; the key ``cycle`` is the whole cycle."""
     cpu_seconds: float = 0.0
     drift: Optional[float] = None
-    """Relative difference of the reference kernel before and after the cycle; recorded, never a reason to discard."""
+    """Relative difference of the reference kernel's times before and after the cycle; never a reason to discard it."""
     outside_cpu: Optional[float] = None
     """Share of the machine's CPU time that was taken from the trial: used by other programs while its own threads
     waited for a CPU, or stolen by the hypervisor."""
@@ -226,7 +226,7 @@ class CycleRecord:
     accepted: bool = True
     """False if the clock guard discarded the cycle, or it was still warm-up; such a cycle is never ranked on."""
     noisy: bool = False
-    """Disturbed, and accepted because no repeats were left: its time is an upper bound, never a measurement."""
+    """Disturbed, and accepted because no repeats were left or repeats would not help: its time is an upper bound."""
     clipped_share: Optional[float] = None
     groups: int = 0
     zero_std_groups: int = 0
@@ -239,7 +239,7 @@ class CycleRecord:
     logp_mismatch: Optional[float] = None
     """Mean over tokens of exp(|log-prob of the trainer - log-prob of the rollout engine|); 1 for equal log-probs."""
     preemptions: Optional[int] = None
-    """Sequences that the rollout engine restarted because its cache was full."""
+    """Sequences that the rollout engine restarted because its KV cache was full."""
     cache_usage: Optional[float] = None
     """Highest share of the rollout engine's KV cache in use, 0 to 1."""
     engine_bytes: Optional[int] = None

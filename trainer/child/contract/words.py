@@ -14,7 +14,7 @@ TAG_VARIABLE = "AUTOTUNE_TAG"
 """Environment variable that every process of a trial inherits; the sweep for leftovers searches for it."""
 
 LONGEST_PLACE = 14
-"""Most characters of a temporary folder in which Ray's socket paths stay within 107, the limit of a socket."""
+"""Longest path, in characters, of a temporary folder in which Ray's socket paths stay within 107, a socket's limit."""
 
 SERVER_VARIABLE = "AUTOTUNE_SERVER_PID"
 """Environment variable with the process id of the trial's rollout server, which is not a foreign process."""
@@ -113,12 +113,12 @@ class RunPaths:
 
     @property
     def phase(self) -> Path:
-        """Overwritten in place by the child at each phase change: ``<phase> <cycle> <kind>``."""
+        """Phase that the child overwrites in place at each change: ``<phase> <cycle> <kind>``."""
         return self.root / "phase"
 
     @property
     def enough(self) -> Path:
-        """The parent's answer to a recorded cycle of a trial with looks: ``<cycle index> go`` or ``... end``."""
+        """The parent's decision after a recorded cycle (``Protocol.looks``): ``<cycle index> go`` or ``... end``."""
         return self.root / "enough"
 
     @property

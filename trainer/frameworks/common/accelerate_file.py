@@ -26,7 +26,7 @@ _LAUNCH = frozenset(
         *("tpu_env", "tpu_name", "tpu_zone", "tpu_vm", "tpu_use_cluster", "tpu_use_sudo"),
     }
 )
-"""Keys on where and how the processes run, which a study decides itself."""
+"""Keys on where and how the processes run, which a study sets itself."""
 _REFUSED: Mapping[str, str] = {
     "dynamo_config": "a trial compiles by torch_compile; write that key in the configuration and remove this one",
     "dynamo_backend": "a trial compiles by torch_compile; write that key in the configuration and remove this one",
@@ -44,7 +44,7 @@ _ZERO_LAUNCH = frozenset(
         *("offload_optimizer_nvme_path", "offload_param_nvme_path"),
     }
 )
-"""Keys on DeepSpeed's start, loading and saving, which a study decides itself."""
+"""Keys on DeepSpeed's start, loading and saving, which a study sets itself."""
 SHORT_ZERO: Mapping[str, str] = {
     "zero_stage": "zero_stage",
     "offload_optimizer": "offload_optimizer_device",
@@ -53,9 +53,9 @@ SHORT_ZERO: Mapping[str, str] = {
 """Knob -> key of ``deepspeed_config``."""
 _ZERO_SETS = frozenset(SHORT_ZERO.values())
 _SHORT = {".".join(PLACES[knob]): key for knob, key in SHORT_ZERO.items()}
-"""Place in DeepSpeed's configuration -> the short key."""
+"""Dotted path in DeepSpeed's configuration -> short key."""
 SAID_TWICE = ("gradient_accumulation_steps", "gradient_clipping")
-"""Keys of ``deepspeed_config`` that the trainer sets by its own keys."""
+"""Keys of ``deepspeed_config`` that the trainer's own keys set as well."""
 _NOT_BESIDE = _ZERO_SETS | {"zero3_save_16bit_model", *SAID_TWICE}
 _PRECISIONS = ("no", "bf16", "fp16")
 
@@ -81,14 +81,14 @@ class AccelerateFile:
         return self.lines.get(key) or self.lines.get(key.partition(".")[0], 0)
 
     def problem(self, place: str, text: str) -> ConfigError:
-        """Builds the error for DeepSpeed's value at ``place`` (dotted), named by the key of this file that sets it."""
+        """Builds the error for DeepSpeed's value at dotted path ``place``, named by this file's key for the path."""
         inner, file = f"{DEEPSPEED}.{_SHORT.get(place, place)}", f"{DEEPSPEED}.{FILE_KEY}"
         key = inner if inner in self.lines else f"{file}: {place}" if file in self.lines else DEEPSPEED
         return problem(self.name, self.line(key.partition(":")[0]), f"{key}: {text}")
 
 
 def named_file(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """Returns ``FILE_KEY`` -> (path as written, line) if the file names one. Raises ``ConfigError`` for no mapping."""
+    """Returns ``FILE_KEY`` -> (path as written, line), empty without it. Raises ``ConfigError`` if no mapping."""
     zero = _entries(text, name).get(DEEPSPEED)
     path = zero.value.get(FILE_KEY) if zero is not None and isinstance(zero.value, dict) else None
     return {} if path is None or path.value in (None, "none") else {FILE_KEY: (str(path.plain), path.line)}
@@ -98,7 +98,7 @@ def read_file(text: str, name: str, files: Mapping[str, str]) -> AccelerateFile:
     """Reads the file.
 
     Args:
-        files: text of the DeepSpeed file it names, by ``FILE_KEY``.
+        files: ``FILE_KEY`` -> text of the DeepSpeed file that the file names.
 
     Raises:
         ConfigError: lists every key that trials do not support, or accelerate does not know, with its line.
@@ -148,7 +148,7 @@ def _check(key: str, entry: Entry, name: str) -> None:
 
 
 def _beside_a_file(entries: Mapping[str, Entry], name: str) -> Iterator[ConfigError]:
-    """Yields an error for each key that accelerate 1.4 refuses with such a file (``utils/dataclasses.py:1371``)."""
+    """Yields an error for each key that accelerate 1.4 refuses next to such a file (``utils/dataclasses.py:1371``)."""
     zero = entries[DEEPSPEED].value if DEEPSPEED in entries else None
     if not isinstance(zero, dict) or FILE_KEY not in zero or zero[FILE_KEY].value in (None, "none"):
         return
@@ -161,7 +161,7 @@ def _beside_a_file(entries: Mapping[str, Entry], name: str) -> Iterator[ConfigEr
 
 
 def _as_text(value: Any) -> str | None:
-    """Returns the word ``no``, which YAML reads as false, as text."""
+    """Returns false, as which YAML reads the word ``no``, as ``no``."""
     return "no" if value in (None, False) else value
 
 

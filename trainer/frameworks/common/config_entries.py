@@ -17,9 +17,9 @@ from search_spaces.yaml_text import Entry, read
 from trainer.frameworks.common.values import KnobKeyError, count_of
 
 ENVIRONMENT = "env"
-"""The key TRL's parser puts into the process's environment."""
+"""Key whose mapping TRL's parser copies into the process's environment."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""Pattern of a variable's name."""
+"""Matches the name of an environment variable."""
 OF_THE_LAUNCH = re.compile(
     r"(?:CUDA|NVIDIA)_VISIBLE_DEVICES|MASTER_(?:ADDR|PORT)|(?:LOCAL_|NODE_)?RANK|(?:LOCAL_)?WORLD_SIZE|ACCELERATE_\w+"
 )
@@ -39,7 +39,7 @@ class Faults:
     """Collects the faults of a configuration, so that the user sees all of them at once."""
 
     MOST = 20
-    """Most faults collected before the reading stops."""
+    """Number of faults at which the reading stops."""
 
     def __init__(self) -> None:
         self._found: list[str] = []
@@ -72,7 +72,7 @@ class Faults:
 
 
 def problem(name: str, line: int, text: str) -> ConfigError:
-    """Builds a ``ConfigError`` whose sentence begins with the place; omits a ``line`` of 0."""
+    """Builds a ``ConfigError`` whose sentence begins with file and line; omits a ``line`` of 0."""
     where = f"{name}, line {line}" if line else name
     return ConfigError(f"{where}: {text}.")
 
@@ -98,7 +98,7 @@ def read_mapping(text: str, name: str, kind: str, expected: str) -> dict[str, En
 
 
 def closest(key: str, names: Iterable[str], cutoff: float = 0.75, otherwise: str = "remove it") -> str:
-    """Returns advice on an unknown ``key``: the closest ``names`` one; ``cutoff`` as in ``difflib``."""
+    """Returns advice on an unknown ``key``: the most similar name, else ``otherwise``; ``cutoff``: see ``difflib``."""
     close = difflib.get_close_matches(key[:120], names, n=1, cutoff=cutoff)
     return f"did you mean {close[0]}" if close else otherwise
 
@@ -113,7 +113,7 @@ def at_line(value: Any, line: int) -> Entry:
 
 
 def check_storable(key: str, entry: Entry, name: str) -> None:
-    """Refuses values that JSON, a database or an environment cannot hold, at any depth, by ``ConfigError``."""
+    """Raises ``ConfigError`` for a value, at any depth, that JSON, a database or an environment cannot hold."""
     value = entry.value
     if isinstance(value, dict):
         for inner, item in value.items():
@@ -134,7 +134,7 @@ def _is_text(text: str) -> bool:
 
 
 def lines_of(entries: Mapping[str, Entry]) -> dict[str, int]:
-    """Returns key, and key.inner key of mappings, -> line."""
+    """Returns key, and key.inner key of mappings -> line."""
     found = {}
     for key, entry in entries.items():
         found[key] = entry.line
@@ -176,7 +176,7 @@ def environment_refusal(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class Imported:
-    """A framework's config, understood."""
+    """Result of reading a framework's configuration."""
 
     knobs: Mapping[str, KnobValue]
     """Knobs that the file sets; all others have the framework's default."""
@@ -184,23 +184,23 @@ class Imported:
     """All other keys except inputs, with values as the framework's parser reads them; ``env`` is name -> text."""
     model: str | None
     dataset: Mapping[str, Any]
-    """Keys on the place of the prompts: ``dataset_...``, ``datasets`` and related keys."""
+    """Keys that name the dataset: ``dataset_...``, ``datasets`` and related keys."""
     rewards: tuple[str, ...]
-    """Names as in ``reward_funcs``."""
+    """Names of the rewards, as in ``reward_funcs``."""
     max_completion_length: int | None
     lines: Mapping[str, int]
     """Key, and key.inner key of mappings -> line, counted from 1."""
     text: str
     """Text of the file."""
     notes: tuple[str, ...] = ()
-    """Notes that the user may not expect, a sentence each with file and line."""
+    """Notes on unexpected handling, a sentence each with file and line."""
     asked: Mapping[str, str] = field(default_factory=dict)
-    """Field of a request, or ``asked.KNOB`` and a knob -> a finished sentence: its value is known to a shell only, and
-    a named option gives it."""
+    """Field of a request, or ``KNOB`` and a knob -> finished sentence: its value needs a shell to evaluate, and
+    the option that gives it."""
     processes: int = 0
     """Training processes that the launch starts on all nodes, for verl the training GPUs; 0 if unknown."""
     max_prompt_length: int | None = None
-    """Tokens; for Open-R1 the limit at which TRL 0.18 cuts a prompt at its left."""
+    """Maximum in tokens; for Open-R1 the limit at which TRL 0.18 cuts a prompt at its left."""
 
 
 class Reading:
@@ -218,7 +218,7 @@ class Reading:
         return self.lines.get(key, 0)
 
     def problem(self, key: str, text: str) -> ConfigError:
-        """Builds the error for ``key``, which begins with its file and line."""
+        """Builds the error for ``key``, with its file and line."""
         return problem(self.name, self.line(key), f"{key}: {text}")
 
     def report(self, error: KnobKeyError) -> None:
@@ -226,7 +226,7 @@ class Reading:
         self.faults.add(self.problem(error.key, error.text))
 
     def length(self, key: str, *, nullable: bool = True) -> int | None:
-        """Returns the tokens of ``key``; ``None`` if it is not set. Raises ``ConfigError`` if not a positive number."""
+        """Returns the tokens that ``key`` sets; ``None`` if unset. Raises ``ConfigError`` for no positive integer."""
         value = self.values.get(key)
         if key not in self.values or (nullable and value is None):
             return None
@@ -236,7 +236,7 @@ class Reading:
             raise self.problem(key, error.text) from None
 
     def rewards(self, names: Any) -> tuple[str, ...]:
-        """Returns ``names``. Raises ``ConfigError`` for a name instead of a list, or another number of weights."""
+        """Returns ``names``. Raises ``ConfigError`` for a name instead of a list, or too few or many weights."""
         weights = self.values.get("reward_weights")
         if isinstance(names, str):
             raise self.problem("reward_funcs", f"expected a list of names, got {show(names)}; write [{show(names)}]")
@@ -260,9 +260,9 @@ INPUTS: Mapping[str, str] = {
     "max_prompt_length": "--max-prompt-length",
     "max_completion_length": "--max-completion-length",
 }
-"""Field of a request -> its command-line option."""
+"""Field of a request -> command-line option."""
 KNOB = "set."
-"""Prefix of a knob's name, for values that ``--set`` gives."""
+"""Prefix of a knob's name, for a knob that ``--set`` can give."""
 
 
 def asked_for(key: str, inputs: Mapping[str, str], knobs: Mapping[str, str]) -> str:
@@ -277,7 +277,7 @@ def asked_for(key: str, inputs: Mapping[str, str], knobs: Mapping[str, str]) -> 
 
 
 def unknown(name: str, line: int, key: str, text: str, field: str = "") -> ConfigError:
-    """Builds the error for ``key`` whose value ``text`` only a shell can evaluate; ``field`` is from ``asked_for``."""
+    """Builds the error for ``key`` whose value ``text`` needs a shell to evaluate; ``field`` is from ``asked_for``."""
     option = INPUTS.get(field) or (f"--set {field.removeprefix(KNOB)}=..." if field else "")
     give = f"give {option}, or " if option else ""
     return problem(name, line, f"{key}: {text} is known to a shell only; {give}write its value out")

@@ -1,6 +1,6 @@
-"""DeepSpeed's configuration for every framework: built from our knobs, and read from a user's own. Pure.
+"""Builds DeepSpeed's configuration from knobs, and reads knobs from a user's, for every framework. Pure.
 
-We write every value, so that the defaults of another DeepSpeed change nothing; only values that transformers fills in
+Every value is written, so that the defaults of another DeepSpeed change nothing; only values that transformers fills in
 from the trainer's own keys are ``"auto"``. transformers refuses a value that differs from the trainer's
 (``integrations/deepspeed.py:129-189`` of 5.17, as of 4.52: ``trainer_config_process``, ``trainer_config_finalize``).
 """
@@ -29,7 +29,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "zero_prefetch_bucket": (ZERO, "stage3_prefetch_bucket_size"),
     "reduce_precision": ("communication_data_type",),
 }
-"""Knob -> place in DeepSpeed's configuration."""
+"""Knob -> path of keys in DeepSpeed's configuration."""
 
 
 _FROM_KNOBS: frozenset[tuple[str, ...]] = frozenset(
@@ -38,7 +38,7 @@ _FROM_KNOBS: frozenset[tuple[str, ...]] = frozenset(
         *(("bf16", "enabled"), ("fp16", "enabled")),
     }
 )
-"""Places that repeat the batch and precision knobs."""
+"""Paths of values that the batch and precision knobs set."""
 
 
 _MICRO, _ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -54,19 +54,19 @@ _SAID_TWICE: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("fp16", "enabled"): ("fp16",),
     ("bf16", "enabled"): ("bf16",),
 }
-"""Place -> the trainer's keys with the same meaning, in the order of DeepSpeed's values."""
+"""Path -> the trainer's keys with the same meaning, in the order of DeepSpeed's values."""
 _OF_THE_SCHEDULE = (("scheduler", "params", "total_num_steps"), ("scheduler", "params", "warmup_num_steps"))
-"""Numbers of steps, of which a trial has fewer."""
+"""Paths of numbers of steps, of which a trial has fewer."""
 _STEPS = "a trial has another number of steps; write auto"
 
 
 CPU_BUCKET = 10_000_000
-"""Elements of an unset bucket on a CPU: DeepSpeed's own 500,000,000 reserve 2 GB each, whatever the model's size,
-which the limit on a process's memory counts although they are never touched."""
+"""Elements of an unset bucket on a CPU. DeepSpeed's 500,000,000 would reserve 2 GB for each bucket, for any model size,
+which the limit on a process's memory counts although the memory is never touched."""
 PERSISTENT = 100_000
-"""Elements below which ZeRO-3 keeps a weight whole on every rank; DeepSpeed's default."""
+"""Elements of the largest weight that ZeRO-3 keeps whole on every rank; DeepSpeed's default."""
 LIVE = 1_000_000_000
-"""Most gathered elements, and the reuse distance in elements, of ZeRO-3; DeepSpeed's defaults."""
+"""ZeRO-3's maximum of gathered elements, and its reuse distance in elements; DeepSpeed's defaults."""
 
 _BUCKETS = ("zero_reduce_bucket", "zero_allgather_bucket", "zero_prefetch_bucket")
 
@@ -79,13 +79,13 @@ def at(settings: Any, place: tuple[str, ...]) -> Any:
 
 
 def values_of(settings: Any) -> dict[str, Any]:
-    """Returns knob -> value in ``settings``, unchanged, without null and ``AUTO``."""
+    """Returns knob -> value as written in ``settings``, without null and ``AUTO``."""
     found = {knob: at(settings, place) for knob, place in PLACES.items()}
     return {knob: value for knob, value in found.items() if value is not None and value != AUTO}
 
 
 def whole(value: Any) -> Any:
-    """Returns a whole float (``5e8``) as an int, any other value unchanged."""
+    """Returns a float without a fraction (``5e8``) as an int, any other value unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -111,22 +111,22 @@ def zero_knobs(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def zero_rest(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns DeepSpeed's configuration without knobs and settings that follow from knobs; ``auto`` stays."""
+    """Returns DeepSpeed's configuration without values of knobs and values that follow from knobs; ``auto`` stays."""
     return without(settings, {PLACES[knob] for knob in values_of(settings)} | _FROM_KNOBS)
 
 
 def zero_places(keys: Mapping[str, Any]) -> set[tuple[str, ...]]:
-    """Returns the places of knobs, and of settings that follow from knobs, in the key ``deepspeed`` of ``keys``."""
+    """Returns the paths, in ``keys``, of DeepSpeed's values that are knobs or follow from knobs."""
     return {("deepspeed", *path) for path in {PLACES[knob] for knob in values_of(keys.get("deepspeed"))} | _FROM_KNOBS}
 
 
 def beside_zero(ours: Mapping[str, Any], own: Mapping[str, Any], acts: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """Merges DeepSpeed's configuration ``ours`` with the user's ``own``; knobs with an effect keep our value."""
+    """Merges DeepSpeed's configuration ``ours`` with the user's ``own``; for knobs in ``acts`` our value wins."""
     return merged(ours, without(own, {path for knob, path in PLACES.items() if knob in acts}))
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns ``under`` overridden by ``over``, mapping by mapping."""
+    """Returns ``under`` updated with ``over``, at every depth of mappings."""
     found = dict(under)
     for key, value in over.items():
         there = found.get(key)
@@ -145,7 +145,7 @@ def leaves(settings: Mapping[str, Any], here: tuple[str, ...] = ()) -> Iterator[
 
 
 def plain_word(value: Any) -> Any:
-    """Converts the words true and false, and whole floats (``5e8``), to the values that DeepSpeed takes."""
+    """Converts the words true and false, and whole floats (``5e8``), to DeepSpeed's booleans and integers."""
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
     return whole(value)
@@ -167,7 +167,7 @@ def without(
 
 
 def rest_of(keys: Mapping[str, Any], knobs: Collection[str], places: Collection[tuple[str, ...]]) -> dict[str, Any]:
-    """Returns ``keys`` without ``knobs``; a mapping with some of ``places`` keeps its other entries."""
+    """Returns ``keys`` without ``knobs``; a mapping that holds some of the paths ``places`` keeps its other entries."""
     found: dict[str, Any] = {}
     for key, value in keys.items():
         if isinstance(value, Mapping) and any(place[0] == key for place in places):
@@ -184,7 +184,7 @@ def said_otherwise(
     """Yields (dotted path, problem) of every value that contradicts the trainer's keys.
 
     Args:
-        unset: defaults of these keys; a key without a value and a default is not compared.
+        unset: defaults of the trainer's keys; a key without value and default is not compared.
     """
     known = {**unset, **{key: value for key, value in keys.items() if value is not None}}
     for place, names in _SAID_TWICE.items():
@@ -268,5 +268,5 @@ def deepspeed_config(configuration: Mapping[str, KnobValue], device: str) -> dic
 
 
 def _offload(place: KnobValue) -> dict[str, Any]:
-    """Returns an offload section; pinned memory lets copies overlap the computation."""
+    """Returns an offload section for device ``place``; pinned memory lets copies overlap the computation."""
     return {"device": "none"} if place == "none" else {"device": str(place), "pin_memory": True}

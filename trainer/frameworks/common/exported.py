@@ -38,7 +38,7 @@ class ExportRequest:
     python: str
     """Training interpreter."""
     model: str
-    """Folder or hub id."""
+    """Model folder or hub id."""
     rewards: tuple[RewardSpec, ...]
     rows_per_update: int
     max_completion_length: int
@@ -46,21 +46,21 @@ class ExportRequest:
     revision: str = ""
     """Commit of a hub id."""
     max_prompt_length: int | None = None
-    """Tokens; vLLM is sized for prompt and completion together."""
+    """Maximum in tokens; vLLM is sized for prompt and completion together."""
     device: str = "cpu"
     world_size: int = 1
-    """Processes that train."""
+    """Number of training processes."""
     nodes: int = 1
-    """Machines with the same number of GPUs; on several, the user's own script starts the processes."""
+    """Machines with equal numbers of GPUs; on several, the user's own script starts the processes."""
     seed: int = 0
     threads: int = 1
-    """CPU threads of a training process: the launcher would choose its own."""
+    """CPU threads of a training process, set because the launcher would choose its own number."""
     cores: int = 0
     """CPU cores of the measured machine; 0 if unknown."""
     user_config: str = ""
     """Text of the user's own configuration; if empty, a new configuration is written."""
     own_data: bool = False
-    """The user's configuration names the prompts, so they are not exported."""
+    """Whether the user's configuration names the prompts, so that they are not exported."""
     folder: str = ""
     """The user's working directory, to which paths of the user's configuration are relative."""
     accelerate: str = ""
@@ -80,7 +80,7 @@ class ExportRequest:
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """As ``values.sizes``."""
+        """Arguments for ``settings``, as ``values.sizes`` returns."""
         return {name: getattr(self, name) for name in ("rows_per_update", "world_size", "device", "longest")}
 
 
@@ -102,9 +102,9 @@ class Export:
     files: Mapping[str, str]
     command: Command
     seams: Mapping[str, KnobValue]
-    """Knobs without a key in the framework and with another value than its own; the launcher sets them."""
+    """Knob -> value, for knobs without a key in the framework and not at its default; the launcher sets them."""
     parts: tuple[str, ...]
-    """Further tasks of the launcher, a sentence each (``seam_files.Part.why``)."""
+    """Further tasks of the launcher, a sentence each (``Part.why``)."""
     prompts: bool
     """Whether ``prompts/train.jsonl`` belongs to the export."""
     diff: str = ""
@@ -119,15 +119,15 @@ class Export:
 
 
 HERE = "{here}"
-"""Placeholder of the script's folder in a word."""
+"""Placeholder for the script's folder in a word."""
 _OURS = re.compile(r"\A([^/]*='?|)" + re.escape(HERE))
-"""The placeholder where an export writes it: before any path, which may hold the same letters."""
+"""Matches the placeholder as an export writes it: in front of a path, which may contain the same letters."""
 FIND_HERE = 'here=$(cd "$(dirname "$0")" && pwd) || exit 1'
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def comment(text: str) -> str:
-    """Returns ``text`` safe to follow a ``#``."""
+    """Returns ``text`` in a form that can follow a ``#``."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -138,7 +138,7 @@ def quoted(word: str) -> str:
 
 
 def with_folder(word: str, folder: str) -> str:
-    """Returns a word with ``folder`` in place of ``{here}``."""
+    """Returns ``word`` with ``folder`` in place of ``{here}``."""
     return folder.join(_OURS.split(word)[-2:])
 
 
@@ -149,7 +149,7 @@ def gpus_of(request: ExportRequest) -> list[str]:
 
 
 def visible(request: ExportRequest, *, beside_server: bool) -> dict[str, str]:
-    """Returns the variable that limits the training to its GPUs, if it may see others.
+    """Returns the variable that limits the training to its GPUs, next to a server or with one process; else empty.
 
     Raises:
         ValueError: the GPUs cannot be split as the configuration says.
@@ -198,7 +198,7 @@ def server_script(request: ExportRequest, argv: Sequence[str], environment: Mapp
 
 
 def _gpus_line(request: ExportRequest, *, serving: bool) -> str:
-    """Returns the line that gives the training or the server its GPUs, out of those visible to the caller."""
+    """Returns the shell line that selects the training's or the server's GPUs among those visible to the caller."""
     gpus = gpus_of(request)
     training = len(split(gpus, request.configuration)[0])
     places = f"{training + 1}-{len(gpus)}" if serving else f"1-{training}"
@@ -255,7 +255,7 @@ _FOR_MATH = ("atexit", "select", "subprocess", "time")
 
 @dataclass(frozen=True)
 class Rewards:
-    """Value of ``reward_funcs``, and the files it needs."""
+    """Names of rewards for ``reward_funcs``, and the files that define them."""
 
     names: tuple[str, ...]
     files: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Recognises failures by their text, and suggests the next step, by the text or else by phase and memory pool."""
+"""Recognises failures by their text, and suggests the next step for the text, else for phase and memory pool."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ BY_PHASE: Mapping[str, str] = {
     Phase.LOGPROB.value: FEWER_LOGPROB_ROWS,
     Phase.UPDATE.value: SMALLER_BATCH,
 }
-"""Phase of a cycle -> suggestion where memory does not suffice in it."""
+"""Phase of a cycle -> suggestion for a lack of memory in it."""
 
 
 def suggest(
@@ -145,7 +145,7 @@ def suggest(
     *,
     by_phase: Mapping[str, str] = BY_PHASE,
 ) -> str:
-    """Returns one suggestion for a failure of this kind, for want of memory by its phase; empty if there is none."""
+    """Returns a suggestion for a failure, for a lack of memory by its phase; empty if there is none."""
     where = phase.value if isinstance(phase, Phase) else phase
     if reason is FailureReason.HANG and where == Phase.SYNC.value:
         return STUCK_SYNC

@@ -1,4 +1,4 @@
-"""Keys of an installed framework, as the child describes them, and conversion of values by the keys' types.
+"""Keys of an installed framework, as the child describes them; converts values by the keys' types.
 
 ms-swift first converts the keys and values of a file to words of a command line (swift/cli/main.py); this module does
 the same.
@@ -28,7 +28,7 @@ _TRUE, _FALSE = ("yes", "true", "t", "y", "1"), ("no", "false", "f", "n", "0")
 _LARGEST = 2**63
 _LIST = re.compile(r"list\[(.*)\]")
 _ALSO_SWITCHES = frozenset({"scale_rewards", "fsdp"})
-"""Described as text, and taken as true or false by TRL's own code too."""
+"""Keys that are described as text, and that TRL's own code also takes as true or false."""
 
 
 class FieldError(ValueError):
@@ -106,7 +106,7 @@ class Field:
 
 
 def fields_of(described: Mapping[str, Mapping[str, Any]]) -> dict[str, Field]:
-    """Returns the fields of the child's ``describe`` (``Result.data["fields"]``)."""
+    """Returns key -> field, from the child's ``describe`` (``Result.data["fields"]``)."""
     return {key: Field(key, **{**own, "choices": tuple(own.get("choices") or ())}) for key, own in described.items()}
 
 
@@ -128,7 +128,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def _mapping(text: str) -> Any:
-    """Parses JSON text of a mapping as TRL does; any other text stays text."""
+    """Parses JSON text of a mapping as TRL does; returns any other text unchanged."""
     try:
         found = json.loads(text, parse_constant=int)  # which takes no NaN
         return _plain_words(found) if isinstance(found, dict) else text
@@ -137,7 +137,7 @@ def _mapping(text: str) -> Any:
 
 
 def _plain_words(value: dict[str, Any]) -> dict[str, Any]:
-    """Converts words for numbers and switches inside JSON text, as TrainingArguments does."""
+    """Converts numbers and switches written as text inside a JSON mapping, as TrainingArguments does."""
     return {key: _plain_words(item) if isinstance(item, dict) else _plain_word(item) for key, item in value.items()}
 
 
@@ -205,7 +205,7 @@ def as_words(value: Any) -> list[str]:
 
 
 def typed(field: Field, words: Sequence[str]) -> Any:
-    """Converts the ``words`` after an argument by its type. Raises FieldError with the expected and actual value."""
+    """Converts the ``words`` of an argument by its type. Raises FieldError with the expected and the actual value."""
     inner = next((kind[5:-1] for kind in sorted(field.kinds) if kind.startswith("list[")), None)
     if inner is not None:
         return [_one(Field(field.name, inner), word) for word in words]

@@ -24,7 +24,7 @@ _COUNTS: Mapping[str, tuple[str, ...]] = {
     "accelerate": ("num_processes",),
     "deepspeed": ("num_gpus", "num_nodes"),
 }
-"""Command -> options whose product is the number of processes on all machines (accelerate's own is the total)."""
+"""Command -> options whose product is the number of processes on all machines (accelerate's option is that number)."""
 
 _SHARDING = frozenset(
     {
@@ -39,11 +39,11 @@ class Launch:
     """Options of a launcher, and the number of processes it starts."""
 
     processes: int = 0
-    """Processes on all machines; 0 if not set or known to a shell only."""
+    """Processes on all machines; 0 if unset, or if the number needs a shell to evaluate."""
     options: Mapping[str, Word] | None = None
     """The launcher's options by name, with ``_`` for ``-``; ``None`` without a launcher."""
     unknown: tuple[str, Word] | None = None
-    """Option and word whose value leaves the number of processes unknown."""
+    """Option and word that leave the number of processes unknown."""
 
 
 def launch_of(words: Sequence[Word]) -> Launch:
@@ -63,20 +63,20 @@ def sharding_of(launch: Launch) -> Iterator[tuple[str, Word]]:
 
 
 def uncounted(launch: Launch, name: str) -> Iterator[str]:
-    """Yields the note on an option of script ``name`` that leaves the number of training processes unknown."""
+    """Yields a note on an option of script ``name`` that leaves the number of training processes unknown."""
     if launch.unknown is not None:
         option, word = launch.unknown
         yield uncounted_by(option, word.line, word.unknown or word.text, name)
 
 
 def uncounted_by(key: str, line: int, text: str, name: str) -> str:
-    """Builds the note on ``key``, whose number of training processes only a shell can evaluate."""
+    """Builds a note that ``key``'s value ``text``, the number of training processes, needs a shell to evaluate."""
     said = f"{key}: {show(text)} is no number that can be read here; rows per update are counted for the GPUs held"
     return str(problem(name, line, f"{said}, --effective-batch N says otherwise"))
 
 
 def described(file: Word, text: str, name: str) -> str:
-    """Returns a file's name for messages: with the line of script ``name`` that writes it, or its unknown part."""
+    """Returns a file's name for messages, with the line of script ``name`` that writes it, or its unknown part."""
     line = next((c.words[0].line for c in commands(text, name) if [w.text for w in c.words] == [">", file.text]), 0)
     said = f"which line {line} of the script writes; keep it as a file, or run that part first" if line else ""
     part = "which" if file.unknown == file.text else f"of which {show(file.unknown)}"

@@ -1,4 +1,4 @@
-"""Finds the folders of a shell script: its own, and the one it trains in. Pure except for the current folder."""
+"""Finds the folders of a shell script: its own, and its training's. Pure except for the current folder."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def finds_itself(text: str) -> bool:
 
 
 def gone_to(place: str, folder: str | None) -> str | None:
-    """Returns the folder after ``cd place`` in ``folder``; ``None`` if unknown."""
+    """Returns the working directory after ``cd place`` in ``folder``; ``None`` if unknown."""
     if place.startswith("~") or (folder is None and not place.startswith("/")):
         return None
     return posixpath.normpath(posixpath.join(folder or "", place))
 
 
 def in_folder(path: str, folder: str | None) -> str:
-    """Returns ``path`` relative to the start, for a command that runs in ``folder``."""
+    """Returns ``path``, as written for a command in ``folder``, relative to the folder in which the script starts."""
     return posixpath.join(folder or "", path)
 
 
 def folder_notes(name: str, folder: str | None) -> Iterator[str]:
-    """Yields a note if the script ``name`` trains in another ``folder``."""
+    """Yields a note if the script ``name`` trains in another ``folder`` than the one it starts in."""
     if folder != "":
         place = "a folder that only a shell knows" if folder is None else folder
         said = f"cd: the script trains in {place}; paths of a trial begin in the folder that autotune is started in"

@@ -22,26 +22,26 @@ from trainer.frameworks.common.training_script import commands_of, options_of, t
 from trainer.frameworks.common.values import KnobKeyError, parsed
 
 ITS_OWN = frozenset({"model", "model_tag", "revision", "host", "port", "trust_remote_code", "log_level"})
-"""Options that a trial's server has from the trial."""
+"""Server options that a trial sets itself."""
 DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
-"""``rollout_dtype`` -> vLLM's word."""
+"""``rollout_dtype`` -> vLLM's name for it."""
 TRLS = (("trl", "vllm-serve"), ("trl.scripts.vllm_serve",), ("vllm_serve.py",))
-"""Words of a command, side by side, that start TRL's server."""
+"""Consecutive words of a command that start TRL's server."""
 OF_COLOCATED: Mapping[str, str] = {
     "vllm_gpu_memory_utilization": "gpu_memory_utilization",
     "vllm_tensor_parallel_size": "tensor_parallel_size",
     "vllm_max_model_length": "max_model_len",
 }
-"""TRL's key -> knob of a colocated engine, which does not reach a server."""
+"""TRL's key -> knob, for settings of a colocated engine, which do not reach a server."""
 NOT_OF_SERVER = "it is of a colocated engine; the rollout server takes its own on its command line"
-"""Note on these keys if there is a server's script."""
+"""Note on the keys of ``OF_COLOCATED`` if the run has a server's script."""
 _SYNONYMS: Mapping[str, str] = {"half": "fp16", "float": "fp32"} | {word: ours for ours, word in DTYPES.items()}
 PORT = "8000"
-"""Default port of every such server and trainer."""
+"""Default port of the rollout servers, and of the trainers' clients."""
 
 Start = tuple[str, ...]
 Reads = Callable[[str, Sequence[str]], Mapping[str, KnobValue]]
-"""(Option, its words) -> its knobs or the trainer's keys; empty if a trial's server cannot have the option."""
+"""(Option, words after it) -> knobs, or keys of the trainer; empty if a trial's server cannot have the option."""
 
 
 @dataclass(frozen=True)
@@ -53,23 +53,23 @@ class Program:
     options: Mapping[str, Reads]
     its_own: frozenset[str] = ITS_OWN
     unset: Mapping[Start, Mapping[str, KnobValue]] = field(default_factory=dict)
-    """One of ``starts`` -> defaults of that program that differ from those of a trial's server."""
+    """One of ``starts`` -> knobs' defaults in that program, where they differ from those of a trial's server."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """A rollout server's command, understood."""
+    """Result of reading a rollout server's command."""
 
     knobs: Mapping[str, KnobValue] = field(default_factory=dict)
     keys: Mapping[str, KnobValue] = field(default_factory=dict)
-    """Values that are not knobs, by the trainer's keys."""
+    """Trainer's key -> value, for values that are not knobs."""
     notes: tuple[str, ...] = ()
     host: str = ""
-    """Address that the server listens at; empty for every address, or if only a shell knows it."""
+    """Address that the server listens at; empty for every address, or if it needs a shell to evaluate."""
     port: str = PORT
-    """Empty if only a shell knows the port."""
+    """Port of the server; empty if it needs a shell to evaluate."""
     model: str = ""
-    """Empty if the model is unknown."""
+    """Model of the server; empty if unknown."""
 
 
 NO_SERVER = Served()
@@ -88,12 +88,12 @@ class ServerScript:
 
 
 def paired(training: str, text: str, name: str, *, itself: str = "") -> ServerScript:
-    """Returns the server script ``text``; if empty, the run's own script ``itself``, if that starts the server too."""
+    """Returns the server script ``text``; if empty, the run's own script ``itself``, if it also starts the server."""
     return ServerScript(itself, training, "the training") if itself and not text else ServerScript(text, name, training)
 
 
 def value_of(knob: str) -> Reads:
-    """Returns the reader of an option whose value is the knob's."""
+    """Returns a function that converts an option's words to the value of ``knob``."""
 
     def read(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
         value = typed(Field(knob, KNOBS[knob].kind.value.replace("choice", "str")), words)
@@ -103,7 +103,7 @@ def value_of(knob: str) -> Reads:
 
 
 def read_server(text: str, name: str, program: Program) -> Served:
-    """Reads the knobs of the one command in ``text`` that starts ``program``; without a text returns ``NO_SERVER``.
+    """Reads the knobs of the one command in ``text`` that starts ``program``; returns ``NO_SERVER`` without a text.
 
     Raises:
         ConfigError: with file, line, option, and the expected value or a remedy.
@@ -132,7 +132,7 @@ def read_server(text: str, name: str, program: Program) -> Served:
 def _started(
     text: str, name: str, program: Program, faults: Faults
 ) -> tuple[Command, Start, dict[str, tuple[Word, list[Word]]]]:
-    """Returns the command, the words that start the server, and its options, each with its word and later words."""
+    """Returns the command, the words that start the server, and option -> (its own word, the words after it)."""
     found = _commands(text, name, program.starts)
     if len(found) != 1:
         said = f"expected one command `{' '.join(program.starts[0])} ...`, found {len(found) or 'none'}"
@@ -198,7 +198,7 @@ def training_processes(text: str, name: str) -> int:
 
 
 def unread_options(text: str, name: str, training: str) -> list[str]:
-    """Returns notes on training options in the server's script, which override the keys of the file ``training``.
+    """Returns notes on training options in the server's script, which replace keys of the file ``training``.
 
     Raises ConfigError for a text that is not a shell script.
     """
@@ -213,7 +213,7 @@ def unread_options(text: str, name: str, training: str) -> list[str]:
 
 
 def with_gpus(knobs: Mapping[str, KnobValue], command: Command, name: str) -> dict[str, KnobValue]:
-    """Returns ``knobs`` with the GPUs of the server's replicas. Raises ConfigError if the server sees fewer."""
+    """Returns ``knobs`` with ``rollout_gpus`` for all replicas. Raises ConfigError if the server sees fewer GPUs."""
     size, count = int(knobs.get("tensor_parallel_size", 1)), int(knobs.get("rollout_data_parallel_size", 1))
     shown = command.environment.get(VISIBLE)
     if shown is not None and not shown.unknown and size * count > _count_gpus(shown.text):
@@ -223,18 +223,18 @@ def with_gpus(knobs: Mapping[str, KnobValue], command: Command, name: str) -> di
 
 
 def _count_gpus(devices: str) -> int:
-    """Returns the number of GPUs in ``CUDA_VISIBLE_DEVICES``; like CUDA, stops at an unknown name, skips repeats."""
+    """Returns the number of GPUs in ``CUDA_VISIBLE_DEVICES`` as CUDA counts: up to an unknown name, without repeats."""
     named = list(takewhile(lambda device: device and not device.startswith("-"), map(str.strip, devices.split(","))))
     return len(set(named))
 
 
 def without(name: str, line: int, option: str) -> ConfigError:
-    """Builds the note on an option that a trial's server cannot have."""
+    """Builds the error on an option that a trial's server cannot have."""
     return problem(name, line, f"{option}: a trial's rollout server does without it")
 
 
 def unused(name: str, training: str, mode: str) -> ConfigError:
-    """Builds the error on script ``name`` if ``training`` has no server; ``mode`` is the key that would set one."""
+    """Builds the error on server script ``name`` if ``training`` uses no server; the key ``mode`` would set one."""
     return problem(name, 0, f"it starts a rollout server, and {training} uses none; write {mode} there")
 
 
@@ -261,7 +261,7 @@ def other_model(server: Served, name: str, model: Any) -> list[str]:
 
 
 def _reached(listens: str, client: str) -> bool:
-    """Tells whether a client of address ``client`` may reach the server; a host name may be any address."""
+    """Tells whether a client's address ``client`` may reach a server that listens at ``listens``; any host name may."""
     try:
         server, other = (ip_address(host.replace("localhost", "127.0.0.1")) for host in (listens, client))
     except ValueError:

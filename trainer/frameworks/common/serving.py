@@ -15,13 +15,13 @@ READY_S = 900.0
 CONNECT_S = 60.0
 """Seconds that the trainer waits for a server that has answered before."""
 BY_THE_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-"""Numbers GPUs by bus; CUDA by itself numbers the fastest first."""
+"""Variable that makes CUDA number GPUs by bus; by default it numbers the fastest first."""
 IN_TRIAL: Mapping[str, str] = {"VLLM_RPC_BASE_PATH": "."}
-"""Variables of a trial's server: sockets go to its working directory, whose whole path may be too long for a socket."""
+"""Variables of a trial's server: sockets in its working directory, as an absolute path may be too long for a socket."""
 PORT_VARIABLE = "AUTOTUNE_TRIAL_GROUP_PORT"
-"""Variable with the port of the weight group, for a trainer without a setting for it (child: ``weight_group.py``)."""
+"""Environment variable with the weight group's port, for trainers without a setting for it (``weight_group.py``)."""
 SERVE = str(Path(contract.__file__).parent.parent / "serve.py")
-"""Script that starts a framework's own server so that a trial can give completions their lengths."""
+"""Script that starts a framework's own server, patched so that each completion gets its own length."""
 
 
 def server_environment(gpus: Sequence[str]) -> dict[str, str]:
@@ -46,7 +46,7 @@ def trainer_environment(gpus: Sequence[str]) -> dict[str, str]:
 
 
 def base_url(port: int) -> str:
-    """Returns the URL of the server."""
+    """Returns the URL of a rollout server on this machine."""
     return f"http://{HOST}:{port}"
 
 

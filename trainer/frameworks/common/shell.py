@@ -1,10 +1,10 @@
-"""Reads a user's shell script as the commands it runs: words with their lines and places. Pure; runs no program.
+"""Reads a user's shell script as the commands it runs: words with their lines and positions. Pure; runs no program.
 
-Assignments, lists, ``export``, conditions, cases, loops over known words, functions, sums, ``${...}`` and the folder of
-the script are evaluated. Values that depend on anything else are marked (``Word.unknown``), so that only code that
+Assignments, lists, ``export``, conditions, cases, loops over known words, functions, arithmetic, ``${...}`` and the
+script's folder are evaluated. Values that need anything else are marked (``Word.unknown``), so that only code that
 needs them refuses them; variables that an undecided condition may change are marked too. The script has no arguments,
-and a variable that it does not set is unset. Scripts for another shell are read as well, in a word (``bash -c "..."``)
-or a here-document.
+and a variable that it does not set is unset. Scripts for another shell, in a word (``bash -c "..."``) or a
+here-document, are read as well.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _PARAMETER = re.compile(
     r"(#?)([A-Za-z_]\w*|[0-9]+|[@*#])(\[[^\]]*\])?(?:(:?[-+=?]|##?|%%?|//?|\^\^?|,,?)(.*))?", re.DOTALL
 )
 _PLAIN = re.compile(r"\\(.?)|\$([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?!$-])|[^\\$]+|\$", re.DOTALL)
-"""Matches an escaped sign, a variable, or text."""
+"""Matches an escaped character, a variable, or text."""
 _ALIKE: Mapping[str, str] = {
     "variable_assignments": "variable_assignment", "unset_command": "declaration_command",
     "while_statement": "for_statement", "c_style_for_statement": "for_statement",
 }  # fmt: skip
-"""Node -> node that runs in the same way."""
+"""Type of node -> type that runs in the same way."""
 _NO_NPU = re.compile(r"torch_npu|npu-smi")
-"""Matches a command that asks for an NPU, which fails: no trial runs on one."""
+"""Matches a command that asks for an NPU; it is taken to fail, because no trial runs on an NPU."""
 _PROGRAM = re.compile(r"\b(?:accelerate|torchrun|deepspeed|swift|megatron|trl|python3?)\s+\S")
-"""Programs that start a training; a word or here-document with one of them may be a script."""
+"""Matches a program that starts a training; a word or here-document with one may be a script."""
 _TELLS = re.compile(r"echo|print|log|info|warn")
 """Matches the name of a command that prints its words."""
 _PASSES_ON = ("cat", "tee", "python", "python3")
@@ -51,7 +51,7 @@ _SUCCEEDS = frozenset(
 _OPTION = re.compile(r"--[a-z]|\+{0,2}[a-z_]\w*(?:\.\w+)+=")
 """Matches the beginning of an option or an override."""
 _MOST_WORK, _A_STEP, _DEEPEST = 1 << 21, 100, 20
-"""Characters of work on a script at most; work of a statement or word; functions that call each other."""
+"""Maximum characters processed; characters charged for each statement or word; maximum depth of function calls."""
 _COUNTED = re.compile(r"\$#|\$\{#\}|\bgetopts\b")
 """Constructs that read the script's own arguments."""
 _MAY_BE_GIVEN = ", which the caller may give"
@@ -65,12 +65,12 @@ class Word:
 
     text: str
     line: int
-    """Line of the word, counted from 1."""
+    """Line in the script, counted from 1."""
     start: int = 0
     end: int = 0
-    """Byte after the word in the script; 0 if the word does not stand at the command by itself."""
+    """Index of the byte after the word in the script; 0 if the word is not written in the command itself."""
     unknown: str = ""
-    """Part of the word that only a shell knows, as written; empty if all is known."""
+    """Part of the word that needs a shell to evaluate, as written; empty if all is known."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Command:
     environment: Mapping[str, Word] = field(default_factory=dict)
     """Variables exported before the command, or assigned in front of it."""
     folder: str | None = ""
-    """Working directory of the command, relative to the start; ``None`` if only a shell knows it."""
+    """Working directory of the command, relative to the script's start; ``None`` if it needs a shell to evaluate."""
 
 
 @dataclass
@@ -93,7 +93,7 @@ class _State:
     given: list[Word] | None = None
     """Arguments of the running function; ``None`` for the script's own, which are unknown."""
     depth: int = 0
-    """Number of functions that call each other."""
+    """Depth of nested function calls."""
     ended: bool = False
     folder: str | None = ""
 
@@ -131,9 +131,9 @@ def assigned(word: Word) -> tuple[str, Word]:
 
 
 class _Runner:
-    """Executes a script symbolically. A status is true, false, or ``None`` if only a shell knows it.
+    """Executes a script symbolically. A status is true, false, or ``None`` if it needs a shell to evaluate.
 
-    A method named after a kind of node runs such a node.
+    A method named after a type of node runs such a node.
     """
 
     def __init__(self, state: _State, work: list[int]) -> None:
@@ -169,7 +169,7 @@ class _Runner:
         return [Word(f"${name}", self.line, unknown=why)]
 
     def _maybe(self, choices: Sequence[Sequence[Node]], why: str) -> None:
-        """Runs each of ``choices``, because only a shell knows the choice; variables set differently become unknown."""
+        """Runs each of ``choices``, as only a shell can choose; variables that differ after them become unknown."""
         before, ends = self._state, []
         for body in choices:
             self._state = before.copy()
@@ -187,7 +187,7 @@ class _Runner:
                 self._state.folder = None
 
     def _choose(self, arms: Iterable[tuple[bool | None, Sequence[Node], str]]) -> bool | None:
-        """Runs the first of ``arms`` whose status is true; if only a shell knows, all arms that may be chosen.
+        """Runs the first of ``arms`` whose status is true; with unknown statuses, all arms that may be chosen.
 
         Args:
             arms: each a status, statements, and the condition as written.
@@ -308,7 +308,7 @@ class _Runner:
         return None
 
     def _given_by_callers(self, body: Sequence[Node]) -> bool:
-        """Skips a loop over the script's own arguments; empty variables that the loop sets become unknown."""
+        """Skips a loop over the script's own arguments; of the variables that it sets, empty ones become unknown."""
         before, count = self._state.copy(), len(self.found)
         with suppress(ShellError):
             self.run(body)
@@ -327,7 +327,7 @@ class _Runner:
         return shell_values.holds([None if word.unknown else word.text for word in words], patterns=double)
 
     def _redirected_statement(self, node: Node) -> bool | None:
-        """Runs a statement with redirections; words behind a redirection belong to the statement."""
+        """Runs a statement with redirections; words after a redirection belong to the statement."""
         body = node.child_by_field_name("body")
         documents = [each for each in node.children if each.type == "heredoc_redirect"]
         more = [word for document in documents for word in document.children_by_field_name("argument")]
@@ -446,7 +446,7 @@ class _Runner:
         return self._as_one(self._inside(text_of(*nodes), nodes, "value"))
 
     def _as_one(self, pieces: Sequence[list[Word]]) -> Word:
-        """Returns pieces as one word, with spaces between the words of a list."""
+        """Joins pieces to one word, with spaces between the words of a list."""
         text = "".join(" ".join(word.text for word in piece) for piece in pieces)
         self._spend(len(text))
         unknown = next((word.unknown for piece in pieces for word in piece if word.unknown), "")
@@ -520,13 +520,13 @@ class _Runner:
         return [self._parameter(text[2:-1], text, mode, node)]
 
     def _divided(self, word: Word, mode: str) -> list[Word]:
-        """Returns the words of a variable's text."""
+        """Splits a variable's text into words, as ``mode`` requires."""
         if mode != "word" or (word.text and word.text in (*CALLERS, word.unknown)):
             return [word]
         return [Word(text, word.line, 0, 0, unknown) for text, unknown in shell_values.fields(word.text, word.unknown)]
 
     def _parameter(self, expression: str, text: str, mode: str, node: Node | None = None) -> list[Word]:
-        """Expands ``${expression}``, written as ``text``."""
+        """Expands ``${expression}``, which is written as ``text``."""
         found = _PARAMETER.fullmatch(expression)
         unknown = [Word(text, self.line, unknown=text)]
         if expression in ("@", "*") and self._state.given is None:
@@ -582,7 +582,7 @@ class _Runner:
         return several if several is not None else self._divided(one, "value" if {*rest} & {*"'\""} else mode)
 
     def _total(self, node: Node) -> int | None:
-        """Returns the value of a sum in brackets."""
+        """Evaluates an arithmetic expansion, ``$((...))`` or ``((...))``; ``None`` if a value in it is unknown."""
         first, last = (3 if text_of(node).lstrip().startswith("$((") else 2), 2
         found = self._as_one(self._inside(text_of(node).lstrip(), node.children, "quoted", first, last))
 

@@ -17,24 +17,24 @@ _CLOSES: Mapping[str, str] = {
     "if": "fi", "case": "esac", "do": "done", "{": "}", "(": ")", "((": "))", "$(": ")", "$((": "))", "${": "}",
     "[": "]", "[[": "]]", '"': '"', "`": "`",
 }  # fmt: skip
-"""Sign or word that opens something -> the one that closes it."""
+"""Character or word that opens a construct -> the one that closes it."""
 _APART = frozenset({"(", ")", "&&", "||", "!"})
-"""Signs that are words of their own, even without spaces."""
+"""Operators that are separate words, even without spaces."""
 _INNER = frozenset(
     {"string", "raw_string", "ansi_c_string", "expansion", "command_substitution", "arithmetic_expansion"}
     | {"process_substitution"}
 )
-"""Nodes of a word that are more than text."""
+"""Types of nodes in a word that are more than text."""
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _VARIABLE = re.compile(rb"\$(?:([A-Za-z_0-9])|[@*#?!$-])")
 """Matches the beginning of a variable; the grammar does not know the second one of ``$A/$B/c``, so it sees a name."""
 _LAST_BACKSLASH = re.compile(r"(?<!\\)((?:\\\\)*)\\\Z")
 """Matches a backslash that ends a script; it joins nothing."""
 _PLAIN = re.compile(rb"\$?[\x80-\xff]|\$(?=[%=.,:/+^~])")
-"""Matches what the parser is given as a plain sign: a byte outside ASCII, for which the grammar's scanner reads beyond
-its tables, and a ``$`` that names no variable."""
+"""Matches bytes to hide from the parser: a byte outside ASCII, for which the grammar's scanner reads beyond its tables,
+and a ``$`` that names no variable."""
 _NOTE = re.compile(rb"(?<![^\s])`#[^`\n]*`")
-"""Matches a comment between the lines of a command; the grammar takes the sign that ends it for a part of it."""
+"""Matches a comment in backquotes between a command's lines; the grammar takes the closing quote for its text."""
 _NO_FILE = re.compile(r"[0-9]*[<>&|]+[ \t]*\n")
 _MOST_REPAIRS = 10
 
@@ -105,7 +105,7 @@ def _fault(node: Node) -> ShellError:
 
 
 def _below(node: Node) -> Iterator[Node]:
-    """Yields the node and its descendants, in order, except those in sums and tests, where the grammar has faults."""
+    """Yields the node and its descendants, in order, except in arithmetic and tests, where the grammar has faults."""
     ahead = [node]
     while ahead:
         node = ahead.pop()

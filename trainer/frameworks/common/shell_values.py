@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 _LONGEST_SUM = 200
-"""Most characters of a sum."""
+"""Longest arithmetic expression, in characters."""
 _LARGEST = 2**63
 _SIGNS: Mapping[type, Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -31,7 +31,7 @@ PRINTS = ("echo", "dirname", "realpath", "readlink", "pwd")
 
 
 def total(text: str, value: Callable[[str], str | None]) -> int | None:
-    """Returns the value of ``$((text))``; ``None`` for an unknown name or unsupported arithmetic.
+    """Evaluates ``$((text))``; ``None`` for an unknown name or unsupported arithmetic.
 
     Args:
         text: with every ``$`` already replaced.
@@ -68,12 +68,12 @@ def _sum(node: ast.expr, value: Callable[[str], str | None]) -> int:
 
 
 def names_set(text: str) -> list[str]:
-    """Returns the variables that ``((text))`` sets."""
+    """Returns the names of the variables that ``((text))`` sets."""
     return [found[1] or found[2] for found in _SET.finditer(text)]
 
 
 def changed(text: str, sign: str, pattern: str) -> str:
-    """Applies ``${NAME<sign>pattern}`` to ``text``: cuts an ending or beginning, replaces a part, changes case.
+    """Applies ``${NAME<sign>pattern}`` to ``text``: removes a prefix or suffix, replaces a part, or changes case.
 
     Args:
         sign: ``#``, ``##``, ``%``, ``%%``, ``/``, ``//``, ``^``, ``^^``, ``,`` or ``,,``.
@@ -92,7 +92,7 @@ def changed(text: str, sign: str, pattern: str) -> str:
 
 
 def holds(words: Sequence[str | None], *, patterns: bool) -> bool | None:
-    """Tells whether ``[ words ]`` is true; ``None`` if only a shell knows.
+    """Tells whether ``[ words ]`` is true; ``None`` if it needs a shell to evaluate.
 
     Args:
         words: words between the brackets; ``None`` for an unknown value.
@@ -123,7 +123,7 @@ def holds(words: Sequence[str | None], *, patterns: bool) -> bool | None:
 
 
 def fields(text: str, unknown: str) -> list[tuple[str, str]]:
-    """Splits unquoted text into words, each with its unknown part; among several words only expansions have one."""
+    """Splits unquoted text into (word, its unknown part); of several words only expansions have an unknown part."""
     if not unknown:
         return [(word, "") for word in text.split()]
     found = _FIELD.findall(text)
@@ -131,7 +131,7 @@ def fields(text: str, unknown: str) -> list[tuple[str, str]]:
 
 
 def printed(name: str, words: Sequence[str], folder: str | None) -> str | None:
-    """Returns the output of one of ``PRINTS`` in ``folder``; ``None`` if only a shell knows it."""
+    """Returns the output of one of ``PRINTS`` in ``folder``; ``None`` if it needs a shell to evaluate."""
     if name == "echo":
         return " ".join(words)
     if name == "pwd":

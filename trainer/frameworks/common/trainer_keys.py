@@ -1,4 +1,4 @@
-"""Converts keys that transformers' trainers have in several frameworks from knobs, and to knobs. Pure.
+"""Converts knobs to keys that transformers' trainers share in several frameworks, and back. Pure.
 
 Defaults differ; each framework's own ``keys`` holds them.
 """
@@ -17,7 +17,7 @@ from trainer.frameworks.common.values import KnobKeyError
 
 
 class KeyHandling(StrEnum):
-    """Handling of one key of a user's configuration."""
+    """Handling of a key of a user's configuration."""
 
     KNOB = "knob"
     """A knob: the key's value is the baseline's, and the search may change it."""
@@ -28,7 +28,7 @@ class KeyHandling(StrEnum):
     WORKLOAD = "workload"
     """Passed to every trial unchanged, except knobs inside a mapping."""
     REFUSED = "refused"
-    """Keys that trials cannot honour: a value with an effect is refused, any other is ignored."""
+    """No trial honours the key: a value with an effect is refused, any other is ignored."""
 
 
 MEASURING = frozenset(
@@ -41,11 +41,11 @@ MEASURING = frozenset(
         *("push_to_hub", "hub_model_id", "hub_strategy", "hub_private_repo", "hub_always_push"),
     }
 )
-"""Keys of transformers' trainers and of TRL, of every version, on span, logging, evaluation and saving."""
+"""Keys of transformers' trainers and of TRL, in all versions, on duration, logging, evaluation and saving."""
 
 
 def uncompiled(keys: Mapping[str, Any], configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """Returns the user's ``keys``; if compilation is off, without ``torch_compile_backend``, which would enable it."""
+    """Returns ``keys``, without ``torch_compile_backend`` if compilation is off: the key alone would turn it on."""
     off = configuration.get("torch_compile") is False
     return {key: value for key, value in keys.items() if not (off and key == "torch_compile_backend")}
 
@@ -110,10 +110,10 @@ def all_knobs(
     report_error: Callable[[KnobKeyError], None],
     together: Collection[str] = (),
 ) -> dict[str, KnobValue]:
-    """Reads every knob of ``keys`` that can be read; ``report_error`` is called for each key that cannot.
+    """Returns the knobs of all readable ``keys``; calls ``report_error`` for each key that cannot be read.
 
     Args:
-        together: keys that are right or wrong together; after a fault of one the reading ends.
+        together: keys that are valid only together; after a fault of one the reading ends.
     """
     left = dict(keys)
     while True:
@@ -129,7 +129,7 @@ def all_knobs(
 
 
 def micro_batches(rows: Any, micro: int, processes: int) -> int:
-    """Converts ``generation_batch_size`` to micro-batches.
+    """Converts ``rows``, the value of ``generation_batch_size``, to micro-batches per process.
 
     Raises KnobKeyError unless ``rows`` is a multiple of ``micro`` (rows of a micro-batch) times ``processes``.
     """
@@ -141,7 +141,7 @@ def micro_batches(rows: Any, micro: int, processes: int) -> int:
 
 
 def weights_held(key: str, value: Any, names: Mapping[str, str]) -> str:
-    """Returns ``master_weights`` from the key that names torch's type; ``names`` is the knob's value -> torch's name.
+    """Returns ``master_weights`` for ``key``, which names torch's type; ``names`` is the knob's value -> torch's name.
 
     Raises KnobKeyError for a type in which no trial can store weights.
     """

@@ -1,4 +1,4 @@
-"""Finds a shell script that starts a Python script with options, and its command that trains. Pure."""
+"""Recognises a shell script that starts a Python script with options, and finds its training command. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPTION = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 _KEYS = re.compile(r"(?:\s|#[^\n]*\n)*(?:[-{\"']|[\w.]+\s*:(?:\s|$))")
 """Matches the beginning of a file of keys."""
 _LAUNCHERS = re.compile(r"accelerate|deepspeed|pdb|pip|torch\.|trl\.cli|vllm")
-"""Matches modules that train nothing by themselves."""
+"""Matches modules that do not train by themselves."""
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _MODULE = re.compile(r"(?:^|[/.])(?:trl[/.])?scripts[/.](?:grpo)(?:\.py)?$")
 
@@ -58,7 +58,7 @@ _STARTED: Mapping[str, str] = {
 
 
 def refer(text: str, name: str, own: str = "", line: int = 1) -> None:
-    """Raises ``ConfigError`` for a script, from ``line`` on, that starts another framework than ``own``."""
+    """Raises ``ConfigError`` if a script, from ``line`` on, starts another framework than ``own``."""
     for other, sign in _STARTED.items():
         if other != own and (found := re.search(sign, text)) is not None:
             line += text.count("\n", 0, found.start())
@@ -66,11 +66,11 @@ def refer(text: str, name: str, own: str = "", line: int = 1) -> None:
 
 
 def own_program(program: Word, name: str, trials: str, own: str = "") -> ConfigError:
-    """Returns the refusal of a user's own program: a trial cannot run its code.
+    """Builds the error on a user's own program, whose code no trial can run.
 
     Args:
         trials: name of the program that a trial runs.
-        own: framework that the refusal does not suggest.
+        own: framework that the error does not suggest.
     """
     refer(program.text, name, own, program.line)
     said = f"{show(program.text)} is a program of your own, and a trial runs {trials}; write what it gives its trainer"
@@ -98,7 +98,7 @@ def _is_started(before: Sequence[str]) -> bool:
 
 
 def refuse_config(words: Sequence[Word], launch: Launch, text: str, name: str, *, serves: bool = False) -> None:
-    """Raises ``ConfigError`` if the keys are in a file: names that file, and the options to write into it.
+    """Raises ``ConfigError`` if the keys are in a file; names the file, and the options to write into it.
 
     Args:
         serves: whether the script ``name`` also starts the rollout server.

@@ -1,4 +1,4 @@
-"""Converts values of a framework's keys to those of knobs, and knobs to environment variables. Pure."""
+"""Converts values of a framework's keys to values of knobs, and knobs to environment variables. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KnobKeyError(ValueError):
 
 
 def count_of(key: str, value: Any, most: float = math.inf) -> int:
-    """Returns ``value`` if it is a whole number from 1 to ``most``. Raises KnobKeyError for any other value."""
+    """Returns ``value`` if it is an integer from 1 to ``most``. Raises KnobKeyError for any other value."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise KnobKeyError(key, f"expected a whole number of at least 1, got {show(value)}")
     return value
@@ -39,7 +39,7 @@ def parsed(knob: str, key: str, value: Any) -> KnobValue:
 
 
 def uneven(knobs: Mapping[str, KnobValue], keys: Mapping[str, str], gpus: int) -> KnobKeyError:
-    """Builds the error on Megatron's sizes that do not divide ``gpus``; ``keys``: knob -> key."""
+    """Builds the error on Megatron's parallel sizes that do not divide ``gpus``; ``keys``: knob -> key."""
     said = [name for name in (*MODEL_PARALLEL[1:], MODEL_PARALLEL[0]) if knobs.get(name, 1) != 1]
     sizes = " × ".join(f"{keys[name].rpartition('.')[2]} {knobs[name]}" for name in said)
     of = f" ({sizes})" if len(said) > 1 else ""
@@ -59,13 +59,13 @@ SPECULATIVE: Mapping[str, str] = {
 
 
 def speculative_config(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """Returns vLLM's argument for the knobs; empty without speculative decoding."""
+    """Returns vLLM's argument ``speculative_config`` for the knobs; empty without speculative decoding."""
     guesses = acts.get("speculative_decoding", "none") != "none"
     return {key: acts[knob] for knob, key in SPECULATIVE.items() if knob in acts} if guesses else {}
 
 
 def speculative_knobs(value: Any, key: str) -> dict[str, KnobValue]:
-    """Returns the knobs of vLLM's argument; empty for another method, which stays the user's own.
+    """Returns the knobs of ``speculative_config``; empty for a method without a knob, which stays the user's own.
 
     Raises KnobKeyError for a number that no knob has. ``value`` is a mapping or its JSON.
     """
@@ -98,8 +98,8 @@ _KEEP = (
     "glibc.malloc.top_pad=268435456",
     "glibc.malloc.trim_threshold=1099511627776",
 )
-"""Keeps freed memory in one heap, in bytes: by default glibc returns a freed tensor at once, and the next one's pages
-are mapped and cleared again (glibc manual, "Memory Allocation Tunables")."""
+"""Makes glibc keep freed memory in one heap (sizes in bytes): by default a tensor's pages are unmapped at once, and the
+next tensor's are mapped and cleared again (glibc manual, "Memory Allocation Tunables")."""
 _HUGE = "glibc.malloc.hugetlb=1"
 """Makes the heap use transparent huge pages, which the kernel clears 2 MiB at a time (glibc 2.35)."""
 HEAPS: Mapping[str, str] = {"keep": ":".join(_KEEP), "keep_huge_pages": ":".join((*_KEEP, _HUGE))}
@@ -145,7 +145,7 @@ def sizes(trial: TrialArguments) -> dict[str, Any]:
 
 
 def following(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks: int) -> int | None:
-    """Returns the accumulation that keeps an update's rows; ``None`` if it is set, or no micro-batch is set.
+    """Returns the accumulation that keeps an update's completions; ``None`` if it is set, or no micro-batch is set.
 
     ``ranks`` is the number of data-parallel training processes.
     """

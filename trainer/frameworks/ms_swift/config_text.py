@@ -1,6 +1,6 @@
 """Writes a configuration as the YAML file that ``swift rlhf`` or ``megatron rlhf`` takes. Pure.
 
-It is the user's own file with other arguments, or a new one.
+The file is new, or the user's own with other arguments.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def knob_keys(request: ExportRequest) -> dict[str, Any]:
 
 
 def explicit(request: ExportRequest) -> dict[str, Any]:
-    """Returns ``knob_keys`` with ms-swift's present default of every other knob, so that the run stays the same."""
+    """Returns ``knob_keys``, with all other knobs at ms-swift's present defaults, so that the run stays the same."""
     of_megatron = megatron.chosen(request.configuration)
     skipped = _UNWRITTEN | _LEFT | (megatron.TORCH if of_megatron else {ENGINE_KNOB, *OF_MEGATRON})
     unset = {knob: value for knob, value in defaults("ms_swift").items() if knob not in skipped}
@@ -94,13 +94,13 @@ def whole_run(request: ExportRequest, plugin: Plugin) -> str:
 
 
 def _allowed(arguments: dict[str, Any], request: ExportRequest, present: Collection[str] = ()) -> dict[str, Any]:
-    """Returns ``arguments`` without those of Megatron-SWIFT's rollout server, which only the server takes."""
+    """Returns ``arguments``; for Megatron-SWIFT without the server's, of which it takes none, unless in ``present``."""
     gone = megatron.SERVERS.difference(present) if megatron.chosen(request.configuration) else ()
     return {key: value for key, value in arguments.items() if key not in gone}
 
 
 def by_torchrun(request: ExportRequest) -> bool:
-    """Tells whether ms-swift starts the processes by torchrun, as for several processes, sharding and Megatron."""
+    """Tells whether torchrun starts the processes: for several processes, sharding, and Megatron."""
     sharded = {"deepspeed", "fsdp"} & set(knob_keys(request))
     return request.world_size > 1 or bool(sharded) or megatron.chosen(request.configuration)
 
@@ -129,7 +129,7 @@ def launch_environment(
 
 
 def _gpus(request: ExportRequest, gpus: str) -> str:
-    """Returns GPUs for a user's run that names another number of them; else empty.
+    """Returns the GPUs to name, if a user's run names another number of GPUs; else empty.
 
     ms-swift starts a process on every visible GPU.
     """
@@ -141,7 +141,7 @@ def _gpus(request: ExportRequest, gpus: str) -> str:
 
 
 def changes(request: ExportRequest, plugin: Plugin, present: Mapping[str, Argument]) -> dict[str, Any]:
-    """Returns argument -> new value, ``None`` to remove it, for a user's run with the arguments ``present``."""
+    """Returns argument -> new value, or ``None`` to remove it, for a user's run with the arguments ``present``."""
     found: dict[str, Any] = _allowed(knob_keys(request), request, present)
     nulls = [megatron.ARGUMENTS[knob] for knob in megatron.NULL] if megatron.chosen(request.configuration) else []
     for key in ("deepspeed", "fsdp", "optimizer", "vllm_mode", ENGINE_KEY, "torch_compile_backend", *nulls):
@@ -203,7 +203,7 @@ def edited(request: ExportRequest, plugin: Plugin) -> str:
 
 
 def _without(text: str, keys: list[str]) -> str:
-    """Returns ``text`` without ``keys`` of its outermost mapping: cuts lines of a block mapping, else rewrites it."""
+    """Returns ``text`` without ``keys`` of its top-level mapping: cuts lines of a block mapping, else rewrites it."""
     document = yaml_edit.located(text)
     if document.root.flow_style:
         left = {key: value for key, value in yaml.safe_load(text).items() if key not in keys}

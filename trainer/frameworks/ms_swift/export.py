@@ -1,8 +1,8 @@
 """Exports a configuration for ``swift rlhf`` or ``megatron rlhf``, with the command that trains. Pure.
 
-Edits the user's own file or script in place. Without one, writes a YAML file with every argument; likewise for a script
-whose arguments are in a list or in the script of another shell, and for a script that also starts its rollout server,
-which would run next to the server of the export.
+Edits the user's own file or script in place. Writes a new YAML file with every argument if there is none, or if a
+script has its arguments in a list or in another shell's script, or also starts its rollout server, which would then
+run next to the export's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BEFORE = re.compile(rb"(?:\s|\\\n)*\Z")
 _EXPORTED = (PLUGIN, TRAIN)
 
 Piece = tuple[int, int, str]
-"""First byte, byte behind, and new text of a replacement."""
+"""First byte, byte after the last, and new text of a replacement."""
 
 
 def edited_script(request: exported.ExportRequest, plugin: Plugin) -> str:
@@ -75,7 +75,7 @@ def _argument(key: str, value: Any) -> str:
 
 
 def _environment(request: exported.ExportRequest, run: Given) -> tuple[list[Piece], list[str]]:
-    """Returns (changes of existing assignments, lines for new ones)."""
+    """Returns (replacements in existing assignments, lines for new assignments)."""
     wished = launch_environment(request, run.environment)
     pieces, lines = [], []
     if exported.VISIBLE not in run.environment:
@@ -92,7 +92,7 @@ def _environment(request: exported.ExportRequest, run: Given) -> tuple[list[Piec
 
 _BASH = re.compile(r"#!.*\bbash\b")
 _BY_BASH = '[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"'
-"""Continues a bash script under bash if ``sh`` starts it, which may be another shell."""
+"""Shell line that continues a bash script under bash if ``sh``, which may be another shell, starts it."""
 
 
 def _begun(text: str, lines: list[str]) -> str:
@@ -140,9 +140,9 @@ def export(request: exported.ExportRequest) -> exported.Export:
 
 
 def _command(request: exported.ExportRequest, plugin: Plugin) -> exported.Command:
-    """Returns the training command, with whole paths of the exported files if it runs in the user's folder.
+    """Returns the training command, with absolute paths of the exported files if it runs in the user's folder.
 
-    Processes and variables are in the file that it names.
+    The file that the command names sets processes and variables.
     """
     environment = exported.visible(request, beside_server=wants_server(request.configuration))
     own, added = bool(request.user_config), list[str]()

@@ -23,7 +23,7 @@ from trainer.frameworks.ms_swift.keys import NATIVE, SERVED, STEPS, from_keys
 from trainer.frameworks.ms_swift.megatron import MARKS
 
 ENVIRONMENT = "ENV"
-"""The key of a file that holds variables."""
+"""Key of a file whose mapping holds environment variables."""
 _FILES = (".yaml", ".yml", ".json")
 _ENTRY = re.compile(r"(?:^|[/.])swift[/.]cli[/.](rlhf|rollout|main)(?:\.py)?$")
 _MEGATRON = re.compile(r"(?:^|/)megatron$|swift[/.]cli[/.]_megatron[/.](?:(rlhf)|main)(?:\.py)?$")
@@ -35,23 +35,23 @@ _ASKED: Mapping[str, str] = {
 SERVERS_OWN = frozenset(
     {"model", "model_revision", "host", "port", "torch_dtype", "model_type", "template", "log_level"}
 )
-"""Arguments of ``swift rollout`` that a trial's server has from the trial."""
+"""Arguments of ``swift rollout`` that a trial's server gets from the trial."""
 ALONE = "one process"
-"""Instead of a launcher's options: the file that nothing but Python starts."""
+"""Option name that stands for a launch without a launcher: Python runs one of ms-swift's files as one process."""
 
 
 @dataclass(frozen=True)
 class Argument:
-    """Words of one argument."""
+    """Words of an argument, with their places in the text."""
 
     words: tuple[str, ...]
     line: int
     inner: dict[str, int] = field(default_factory=dict)
     """Key of a mapping -> its line."""
     spans: tuple[tuple[int, int], ...] = ()
-    """Places of the argument's own word and of its values in a script."""
+    """(First byte, byte after the last) of the argument's own word and of its values in a script."""
     unknown: str = ""
-    """Part of the words that only a shell knows, as written; only for arguments that a trial does not need."""
+    """Part of the words that needs a shell to evaluate, as written; only for arguments that a trial does not need."""
 
 
 @dataclass(frozen=True)
@@ -65,32 +65,32 @@ class Given:
     served: frozenset[str] = frozenset()
     """Arguments of the script's ``swift rollout``."""
     end: int = 0
-    """Index after the last word of ``swift rlhf`` in a script."""
+    """Index of the byte after the last word of ``swift rlhf`` in a script."""
     forwards: bool = False
     """Whether a script passes its own arguments on to the command."""
     launch: Launch = field(default_factory=Launch)
-    """Options of the launcher in front of the command, in a script."""
+    """Options of the launcher before the command, in a script."""
     hidden: Mapping[str, Argument] = field(default_factory=dict)
-    """Variables of a script whose value only a shell knows."""
+    """Variables of a script whose value needs a shell to evaluate."""
     in_place: bool = True
-    """Whether every word is part of the command itself, so that an edit changes nothing else."""
+    """Whether every word is written in the command itself, so that an edit changes nothing else."""
     megatron: bool = False
     """Whether the run is ``megatron rlhf``, which has other arguments."""
     engine: Mapping[str, Argument] = field(default_factory=dict)
-    """Arguments of a rollout server in the training command."""
+    """Arguments of a rollout engine in the training command, which a server does not get."""
     folder: str | None = ""
     """Working directory of the training in a script (``Command.folder``)."""
 
 
 def is_file(name: str) -> bool:
-    """Tells whether the name is one of a YAML or JSON file; any other name is a script."""
+    """Tells whether ``name`` is the name of a YAML or JSON file; any other name is a script's."""
     return PurePosixPath(name).suffix.lower() in _FILES
 
 
 def read_given(text: str, name: str) -> Given:
     """Reads the arguments that the file or script called ``name`` sets.
 
-    Raises ConfigError without exactly one such run, or for values that only a shell knows.
+    Raises ConfigError without exactly one such run, or for values that need a shell to evaluate.
     """
     return _of_file(text, name) if is_file(name) else _of_script(text, name)
 
@@ -152,10 +152,9 @@ def _launch(before: Sequence[Word]) -> Launch:
 
 
 def rollout_given(text: str, name: str) -> tuple[Command, dict[str, Argument], int]:
-    """Returns the ``swift rollout`` of a script, its arguments, and its number of repetitions with the same words and
-    GPUs.
+    """Returns the ``swift rollout`` of a script, its arguments, and the number of calls with these words and GPUs.
 
-    Raises ConfigError for no such command, several different ones, or values that only a shell knows.
+    Raises ConfigError for no such command, several different ones, or values that need a shell to evaluate.
     """
     every = _swift_commands(commands_of(text, name))
     found = [(command, words) for kind, command, words in every if kind == "rollout"]
@@ -170,7 +169,7 @@ def rollout_given(text: str, name: str) -> tuple[Command, dict[str, Argument], i
 
 
 def _started(command: Command, words: Sequence[Word]) -> tuple[str, ...]:
-    """Returns the identity of a server command: its words and its visible GPUs."""
+    """Returns a server command's words and visible GPUs, which identify it."""
     shown = command.environment.get(VISIBLE)
     return (*(word.text for word in words), shown.text if shown else "")
 
@@ -180,7 +179,7 @@ def _variable(word: Word) -> Argument:
 
 
 def _training(runs: Sequence[tuple[str, Command, Sequence[Word]]], name: str) -> tuple[str, Command, Sequence[Word]]:
-    """Returns the one ``swift rlhf`` or ``megatron rlhf``; among equal ones (for each machine, once more) the first."""
+    """Returns the one ``swift rlhf`` or ``megatron rlhf``; of equal ones (a command for each machine) the first."""
     training = [each for each in runs if each[0] in ("rlhf", "megatron")]
     if not training:
         raise problem(name, 0, "expected one command `swift rlhf --rlhf_type grpo ...`, found none")
@@ -209,7 +208,7 @@ def _swift_commands(commands: Sequence[Command]) -> Iterator[tuple[str, Command,
 
 
 def asked_of(key: str, arguments: Mapping[str, Argument]) -> str:
-    """Returns the option that can replace the argument on the command line (``imported.asked_for``)."""
+    """Returns the field of a request, or ``KNOB`` and a knob, that can set ``key``; empty if none (``asked_for``)."""
     rollout = "generation_batch_size" in arguments  # it is counted in micro-batches
     return "" if rollout and key == NATIVE["micro_batch_size"] else asked_for(key, _ASKED, {**NATIVE, **STEPS})
 

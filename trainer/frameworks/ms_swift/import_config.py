@@ -35,7 +35,7 @@ FILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"deepspeed": DEEPSPEED, 
 """Arguments that take a preset's name, JSON text, or the path of a JSON file -> their presets."""
 _NO_FILES: Mapping[str, str] = {}
 _SHARDING_WORDS = frozenset({"true", "full_shard", "shard_grad_op", "hybrid_shard", "auto_wrap", "offload"})
-"""Words of transformers' ``--fsdp`` that ms-swift's does not take (``arguments/sft_args.py:284-320``)."""
+"""Words of transformers' ``--fsdp`` that ms-swift's ``--fsdp`` does not take (``arguments/sft_args.py:284-320``)."""
 _LENGTHS = ("max_completion_length", "max_new_tokens", "response_length")
 
 
@@ -63,7 +63,7 @@ def read_keys(text: str, name: str) -> dict[str, Any]:
 
 
 def _gone(of_megatron: bool) -> dict[str, str]:
-    """Returns removed arguments of the run's command -> replacement."""
+    """Returns removed argument -> replacement, for the run's command."""
     return {**GONE, **(megatron.GONE if of_megatron else OF_MEGATRON)}
 
 
@@ -86,8 +86,8 @@ def import_config(
 ) -> Imported:
     """Reads the run's arguments into knobs, inputs and ``passthrough``, as TRL's ``import_config``.
 
-    The text is a shell script with one ``swift rlhf`` or ``megatron rlhf``, or the YAML or JSON file one is given, by
-    the ending of ``name``. The passthrough has the whole objective.
+    The text is a shell script with one ``swift rlhf`` or ``megatron rlhf``, or, by ``name``'s ending, the YAML or JSON
+    file that such a command takes. The passthrough has the whole objective.
     """
     run = _Run(_read_given(text, name), name, fields)
     faults, found = run.faults, run.found
@@ -131,7 +131,7 @@ class _Run(Reading):
         """Arguments of a colocated engine that were removed."""
         start = len(megatron.PREFIX)
         self.fields = {key: field for key, field in fields.items() if not key.startswith(megatron.PREFIX)}
-        """The arguments of the run's own command and of its rollout server."""
+        """Fields of the arguments of the run's own command and of its rollout server."""
         if run.megatron:
             theirs = {key[start:]: field for key, field in fields.items() if key.startswith(megatron.PREFIX)}
             if not theirs:
@@ -143,7 +143,7 @@ class _Run(Reading):
         self.lines = {**variables, **{key: own.line for key, own in run.arguments.items()}}
 
     def read(self, files: Mapping[str, str]) -> None:
-        """Reads the arguments by their types, without values that only a shell knows."""
+        """Reads the arguments by their types, except values that need a shell to evaluate."""
         values: dict[str, Any] = {}
         for key, own in self.found.arguments.items():
             with self.faults.caught():
@@ -159,7 +159,7 @@ class _Run(Reading):
     def of_colocated(self, itself: bool) -> list[str]:
         """Removes a colocated engine's arguments, which a server does not get; returns a note on each.
 
-        ``itself`` tells that the run's own script starts the server.
+        ``itself``: the run's own script starts the server.
         """
         if self.values.get("vllm_mode") != "server":
             return []
@@ -190,7 +190,7 @@ class _Run(Reading):
         return value
 
     def _sharding(self, key: str, own: Argument, files: Mapping[str, str]) -> Any:
-        """Returns the mapping of a preset's name, JSON text or a file."""
+        """Returns the mapping that ``own`` gives as a preset's name, JSON text or a file."""
         if len(own.words) != 1:
             raise self.problem(key, f"expected one word, got {len(own.words)}")
         word = own.words[0]
@@ -248,7 +248,7 @@ class _Run(Reading):
         return knobs, own
 
     def _said_otherwise(self, knobs: Mapping[str, KnobValue], processes: int) -> Iterator[tuple[str, str]]:
-        """Yields (place, problem) for DeepSpeed values that contradict the arguments."""
+        """Yields (path, problem) for DeepSpeed values that contradict the arguments."""
         unset = {**{key: field.default for key, field in self.fields.items()}, **batch_unset("ms_swift")}
         unset = {key: value for key, value in unset.items() if value is not None}
         unset = {**completed(self.values, self.fields), **unset}
@@ -257,7 +257,7 @@ class _Run(Reading):
         return said_otherwise(self.values.get("deepspeed"), self.values, unset, processes)
 
     def environment(self) -> dict[str, str]:
-        """Returns the run's own variables, without launch variables."""
+        """Returns the run's own variables, without variables of the launch."""
         own: dict[str, str] = {}
         for variable, setting in self.found.environment.items():
             if variable in LAUNCH or config_entries.OF_THE_LAUNCH.fullmatch(variable):
@@ -272,7 +272,7 @@ class _Run(Reading):
         return own
 
     def launched(self) -> int:
-        """Returns training processes on all nodes, from the launcher or from ``swift``'s variables; 0 if not set."""
+        """Returns the training processes on all nodes, from the launcher or from ``swift``'s variables; 0 if unset."""
         if self.found.launch.options is not None:
             return self.found.launch.processes
         counted = dict(COUNTING)
@@ -297,7 +297,7 @@ class _Run(Reading):
         return rewards
 
     def longest(self) -> int | None:
-        """Returns the completion length; if several names are set, that of the last in ``_LENGTHS``."""
+        """Returns the maximum completion length in tokens; of several names set, the last in ``_LENGTHS`` counts."""
         return next((length for key in reversed(_LENGTHS) if (length := self.length(key)) is not None), None)
 
     def notes(self) -> Iterator[str]:
@@ -313,7 +313,7 @@ class _Run(Reading):
         yield from self._uncounted()
 
     def _uncounted(self) -> Iterator[str]:
-        """Yields sentences on variables that leave the number of processes unknown, or that are not read."""
+        """Yields notes on variables that leave the number of processes unknown, and on variables not read."""
         found = self.found
         alone = (found.launch.options or {}).get(ALONE)
         for key, own in {**found.environment, **found.hidden}.items() if alone else ():

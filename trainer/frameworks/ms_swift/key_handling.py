@@ -15,7 +15,7 @@ INPUTS = frozenset(
         *("dataset", "columns", "dataset_shuffle", "rlhf_type"),
     }
 )
-"""Model, prompts, rewards and completion length, which are fields of a study."""
+"""Arguments for model, prompts, rewards and completion length, which are fields of a study."""
 DATASET = ("dataset", "columns", "dataset_shuffle")
 """Inputs that name the prompts."""
 
@@ -25,7 +25,7 @@ _SERVER = frozenset(
         "vllm_server_group_port",
     }
 )
-"""Server address: a trial starts its own rollout server on a free port."""
+"""Arguments that locate the rollout server: a trial starts its own on a free port."""
 _MEGATRON = frozenset(
     {
         *("train_iters", "eval_iters", "no_save_optim", "no_save_rng", "no_load_optim", "no_load_rng", "async_save"),
@@ -33,7 +33,7 @@ _MEGATRON = frozenset(
         *("wandb_project", "wandb_exp_name"),
     }
 )
-"""Arguments of ``megatron rlhf`` alone."""
+"""Arguments of ``megatron rlhf`` alone, without an effect on figures."""
 MEASURING = (
     SHARED
     | _SERVER
@@ -52,7 +52,7 @@ MEASURING = (
 """Arguments without effect on figures: a trial ignores or replaces them; an exported file keeps them."""
 
 NOT_NEEDED = MEASURING | {"dataset"}
-"""Arguments that may have values known to a shell only; the prompts are given next to a script."""
+"""Arguments whose values may need a shell to evaluate; next to a script, the prompts are given separately."""
 
 LAUNCH: Mapping[str, str] = {
     "NPROC_PER_NODE": "processes",
@@ -62,10 +62,10 @@ LAUNCH: Mapping[str, str] = {
     "MASTER_PORT": "port",
     "CUDA_VISIBLE_DEVICES": "GPUs",
 }
-"""Variables of a script that place its processes; a study decides that itself."""
+"""Variables of a script that place its processes -> their meaning; a study places processes itself."""
 
 COUNTING: Mapping[str, int] = {"NPROC_PER_NODE": 0, "NNODES": 1}
-"""Variables with the number of training processes -> value if unset; 0 means unknown."""
+"""Variables whose product is the number of training processes -> value if unset; 0 means unknown."""
 
 _TEACHER = "a trial trains with rewards alone, without a teacher; remove it"
 REFUSED: Mapping[str, str] = {
@@ -91,7 +91,7 @@ REFUSED: Mapping[str, str] = {
     "load_args": "it takes further arguments from a file in the model's folder; write those that count out, remove it",
     "ignore_args_error": "arguments ms-swift does not know would be dropped without a word; remove it",
 }
-"""Argument -> reason of the refusal and the remedy; only a value without an effect is accepted."""
+"""Argument -> reason of the refusal, and the remedy; a value without an effect is accepted."""
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {}, "none")
 
 
@@ -103,7 +103,7 @@ def refusal(key: str, value: Any) -> str | None:
 
 
 def note(key: str, values: Mapping[str, Any]) -> str | None:
-    """Returns a note on an unexpected handling of ``key``, given all ``values``; mostly empty."""
+    """Returns a note on an unexpected handling of ``key``, given all ``values``; mostly ``None``."""
     if key == SERVERS_GUESSES and values.get("vllm_mode") == "colocate":
         return "it does nothing beside a colocated engine; write speculative_config into vllm_engine_kwargs"
     if key in _SERVER and values.get("vllm_mode") == "server":

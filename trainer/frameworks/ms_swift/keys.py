@@ -25,7 +25,7 @@ OF_MEGATRON = tuple(name for name, knob in KNOBS.items() if ENGINE_KNOB in knob.
 STEPS = {name: key_of(name, FRAMEWORK) for name in ("gradient_accumulation_steps", "steps_per_generation")}
 """Knob -> argument that ms-swift multiplies by ``sequence_parallel_size``."""
 TRANSLATED = frozenset({"precision", "master_weights", "optimizer", "rollout_engine", "custom_all_reduce"})
-"""Knobs whose arguments have other values than the knob ."""
+"""Knobs whose arguments have other values than the knob."""
 NATIVE = {
     **plain_keys(FRAMEWORK, {*STEPS, *TRANSLATED, *OF_MEGATRON, "fsdp"}),
     # The catalogue names the command too: only ``swift rollout`` reads it.
@@ -35,12 +35,12 @@ NATIVE = {
 
 ENGINE_KEY = "vllm_engine_kwargs"
 ENGINE = {knob: place for knob, place in places_in(FRAMEWORK, ENGINE_KEY).items() if knob not in values.SPECULATIVE}
-"""Knob -> place in ``vllm_engine_kwargs``, the JSON of vLLM's own engine arguments."""
+"""Knob -> path in ``vllm_engine_kwargs``, the JSON of vLLM's own engine arguments."""
 SERVERS_GUESSES = "vllm_speculative_config"
-"""Name of ``speculative_config`` in ``swift rollout``; a colocated engine does not get it
+"""Argument of ``swift rollout`` for ``speculative_config``; a colocated engine does not get it
 (``swift/rlhf_trainers/rollout_mixin.py:507``)."""
 ALL_REDUCE = "vllm_disable_custom_all_reduce"
-"""Negation of the knob ``custom_all_reduce``; a colocated engine does not get it."""
+"""Argument that negates the knob ``custom_all_reduce``; a colocated engine does not get it."""
 
 CHECKPOINTING = ("gradient_checkpointing_kwargs", "use_reentrant")
 
@@ -48,14 +48,14 @@ ZERO = frozenset(PLACES) - {"zero_prefetch_bucket"}
 """Knobs in DeepSpeed's configuration; ms-swift never prefetches for GRPO."""
 FSDP = frozenset({"fsdp", *places_in(FRAMEWORK, "fsdp")})
 SERVER = frozenset({"rollout_gpus", "training_gpus"})
-"""Knobs of the launch: GPUs of the server's replicas, and of the training."""
+"""Knobs of the launch: the number of GPUs of all replicas of the server, and of the training."""
 
 BUCKET_VARIABLE = "SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE"
 ENVIRONMENT = frozenset({*keys_of(FRAMEWORK, Reach.ENVIRONMENT), "weight_sync_bucket_mib"})
-"""Variables the process is started with."""
+"""Knobs set by environment variables of the process."""
 
 SEAMS = frozenset({"logprob_rows"})
-"""Knobs that have no argument; set from a plugin (child: ``seams.py``)."""
+"""Knobs without an argument, which a plugin patches (child: ``seams.py``)."""
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 SUPPORTED = frozenset(
@@ -82,10 +82,10 @@ SERVED = (
 )
 """Arguments of ``swift rollout`` that ``swift rlhf`` also accepts, without an effect in server mode."""
 _FLASH = "flash_attn"
-"""An older name of ``flash_attention_2``."""
+"""Older name of ``flash_attention_2``."""
 
 acting = partial(acting_in, framework=FRAMEWORK)
-"""The knobs that act: those whose needs hold, a knob that is not set having ms-swift's default."""
+"""Returns the knobs with an effect: knobs whose needs hold, an unset knob having ms-swift's default."""
 
 
 def unwritable(acts: Mapping[str, KnobValue]) -> list[str]:
@@ -182,7 +182,7 @@ def engine_arguments(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
 
 
 def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
-    """Returns knob -> value of knobs set by patches that have an effect and differ from ms-swift's own behaviour."""
+    """Returns knob -> value, for knobs set by patches that have an effect and are not at ms-swift's own value."""
     acts = acting(configuration)
     rows, micro = acts.get("logprob_rows"), acts.get("micro_batch_size", defaults(FRAMEWORK)["micro_batch_size"])
     return {} if rows is None or int(rows) >= int(micro) else {"logprob_rows": rows}

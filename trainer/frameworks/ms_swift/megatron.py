@@ -1,7 +1,7 @@
-"""Megatron-SWIFT (``megatron rlhf``): its arguments as knobs and back. Pure.
+"""Converts arguments of Megatron-SWIFT (``megatron rlhf``) to knobs, and back. Pure.
 
 ms-swift 4.6 reads them in ``swift/megatron/arguments/megatron_args.py``. It counts completions: ``global_batch_size``
-is the number of an update, and ``steps_per_generation`` counts updates, not micro-batches.
+is the number of completions of an update, and ``steps_per_generation`` counts updates, not micro-batches.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TORCH = frozenset(
 )
 """Knobs without an effect under Megatron; their arguments pass through."""
 OWN: Mapping[str, str] = {name: key_of(name, FRAMEWORK) for name in OF_MEGATRON if name != _SHARE_KNOB}
-"""Knob of Megatron alone -> argument."""
+"""Knob that acts under Megatron alone -> argument."""
 ELSEWHERE: Mapping[str, str] = {
     "micro_batch_size": "micro_batch_size",
     "sequence_parallel_size": "context_parallel_size",
@@ -58,7 +58,7 @@ NULL: Mapping[str, KnobValue] = {
     "recompute_method": "none",
     **dict.fromkeys(("first_stage_layers", "last_stage_layers", "recompute_layers"), 0),
 }
-"""Knob -> value without an argument."""
+"""Knob -> value that is written as no argument."""
 UNSET: Mapping[str, KnobValue] = {"rollout_engine": "vllm", "remove_padding": True, "dataloader_workers": 4}
 """Knob -> Megatron-SWIFT's default, where it differs from ``swift rlhf``."""
 SERVERS = frozenset({NATIVE["rollout_data_parallel_size"], ALL_REDUCE, SERVERS_GUESSES})
@@ -101,7 +101,7 @@ def refusal(key: str, value: Any) -> str | None:
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
-    """Returns the knobs that ``keys`` set, as TRL's ``from_keys``; by ``processes`` rows become micro-batches."""
+    """Returns the knobs that ``keys`` set, as TRL's ``from_keys``; ``processes`` converts rows to micro-batches."""
     given = {key: value for key, value in keys.items() if value is not None}
     found: dict[str, KnobValue] = {**UNSET, ENGINE: WORD}
     found.update({knob: parsed(knob, key, given[key]) for knob, key in ARGUMENTS.items() if key in given})
@@ -167,7 +167,7 @@ def arguments_of(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
 
 
 def rows(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks: int) -> dict[str, int]:
-    """Returns the arguments for the rows of an update and of a generation.
+    """Returns the arguments for the completions of an update and of a generation.
 
     Args:
         configuration: knobs; without an accumulation an update has ``rows_per_update``.

@@ -12,10 +12,10 @@ from trainer.frameworks.common.exported import PROMPTS, ExportRequest, Rewards, 
 from trainer.frameworks.ms_swift.keys import seams
 
 PLUGIN = "autotune_plugin.py"
-"""No name that a plugin of the user's has: ms-swift imports plugins by their files' names."""
+"""File name that no plugin of the user's has: ms-swift imports plugins by file name."""
 TRAIN = f"{PROMPTS}/train.jsonl"
 OWN = "ms_swift"
-"""Kind of a reward that ms-swift has itself, or that a plugin of the user's registers."""
+"""Kind of a reward that ms-swift, or a plugin of the user's, defines."""
 SEAM_MODULE = "autotune_seams"
 _SEAMS = Path(contract.__file__).parent.parent / "frameworks" / "ms_swift" / "seams.py"
 
@@ -32,7 +32,7 @@ class Plugin:
     prompts: bool = True
     seams: Mapping[str, KnobValue] = field(default_factory=dict)
     others: tuple[str, ...] = ()
-    """The user's own plugins, as the user names them."""
+    """The user's own plugins, as the user writes their paths."""
     raw: bool = False
     """Whether prompts are plain texts, which reach the model without a template."""
 

@@ -1,4 +1,4 @@
-"""Writes a configuration in ms-swift's terms. Pure."""
+"""Converts a configuration to ms-swift's arguments. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OBJECTIVE: Mapping[str, Any] = {
 frameworks. Only the temperature, a knob, keeps ms-swift's default (0.9)."""
 
 _DERIVED: Mapping[str, Any] = {"beta": 0.04, "loss_type": "grpo", "truncation_strategy": "left"}
-"""Defaults that ms-swift derives and its fields do not show (swift/arguments/rlhf_args.py, _init_grpo)."""
+"""Defaults that ms-swift derives, so that its fields lack them (swift/arguments/rlhf_args.py, _init_grpo)."""
 
 
 _MEGATRON: Mapping[str, str] = {
@@ -95,7 +95,7 @@ def settings(
     longest: int | None = None,
     passthrough: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Returns (arguments of ``swift rlhf`` or ``megatron rlhf``, empty, seams) of ``configuration``.
+    """Returns (arguments of ``swift rlhf`` or ``megatron rlhf``, empty, patches) of ``configuration``.
 
     As TRL's ``settings``; for N ranks that share a sequence, ms-swift gets an Nth of the accumulation.
     """
@@ -151,7 +151,7 @@ def completed(own: Mapping[str, Any], fields: Mapping[str, Any], *, megatron: bo
     """Returns a user's arguments with ms-swift's defaults of the objective written out.
 
     Args:
-        fields: the installed ms-swift's (``fields_of``), for its defaults.
+        fields: fields of the installed ms-swift (``fields_of``), for their defaults.
         megatron: whether the arguments are Megatron-SWIFT's.
     """
     found = dict(own)

@@ -61,15 +61,15 @@ FSDP: Mapping[str, Mapping[str, Any]] = {
         },
     }
 }
-"""Names ``--fsdp`` knows (swift/config/fsdp2.json)."""
+"""Preset name of ``--fsdp`` -> configuration (swift/config/fsdp2.json)."""
 _INSIDE_FSDP = {"reshard_after_forward": "fsdp_reshard_after_forward", "activation_cpu_offload": "activation_offload"}
 _OFFLOAD = "offload"
 
 
 def deepspeed_argument(acts: Mapping[str, KnobValue], device: str) -> dict[str, Any]:
-    """Returns the value of ``--deepspeed``; empty without ZeRO.
+    """Returns the mapping for ``--deepspeed``; empty without ZeRO.
 
-    ``acts`` are the knobs with an effect; a knob that is not set has the value of ms-swift's preset.
+    ``acts`` are the knobs with an effect; an unset knob has the value of ms-swift's preset.
     """
     own = {name: value for name, value in defaults("ms_swift").items() if name.startswith("zero_")}
     if device == "cpu":  # buckets that are not set are small there (``CPU_BUCKET``)
@@ -91,7 +91,7 @@ def zero_of(value: Any) -> dict[str, KnobValue]:
 
 
 def fsdp_argument(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """Returns the value of ``--fsdp``; empty without FSDP2. FSDP2 checkpoints activations, as ms-swift advises."""
+    """Returns the mapping for ``--fsdp``; empty without FSDP2, which checkpoints activations, as ms-swift advises."""
     if acts.get("fsdp") != "fsdp2":
         return {}
     words = "full_shard auto_wrap" + (f" {_OFFLOAD}" if acts.get("fsdp_offload") is True else "")
@@ -104,7 +104,7 @@ def fsdp_argument(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
 
 
 def fsdp_of(value: Any) -> dict[str, KnobValue]:
-    """Returns the knobs of ``--fsdp``'s mapping, with ``gradient_checkpointing`` if FSDP2 does it.
+    """Returns the knobs of ``--fsdp``'s mapping, with ``gradient_checkpointing`` if FSDP2 checkpoints activations.
 
     Raises KnobKeyError for FSDP's first version (S14), or a value that no knob has.
     """

@@ -53,4 +53,4 @@ diagnose = partial(shared.diagnose, signs=(*OWN_SIGNS, *SIGNS), suggestions=SUGG
 
 
 suggest = partial(shared.suggest, by_phase={**shared.BY_PHASE, Phase.LOGPROB.value: shared.SMALLER_BATCH})
-"""In TRL 0.18 a log-prob pass is of a micro-batch's rows, and no knob chunks it."""
+"""Suggestion by phase: TRL 0.18's log-prob pass has a micro-batch's rows, and no knob chunks it."""

@@ -26,7 +26,7 @@ _MIXED = {"bf16": "bf16", "fp16": "fp16"}
 
 
 def needs_file(configuration: Mapping[str, KnobValue]) -> bool:
-    """Tells whether a knob with an effect has no short key."""
+    """Tells whether a knob with an effect has no short key in an accelerate file."""
     acts = keys.acting(configuration)
     return bool(acts.get("zero_stage")) and any(knob in acts for knob in deepspeed.PLACES if knob not in SHORT_ZERO)
 
@@ -39,7 +39,7 @@ def deepspeed_text(configuration: Mapping[str, KnobValue], device: str) -> str:
 
 
 def accelerate_values(configuration: Mapping[str, KnobValue], processes: int, device: str) -> dict[str, Any]:
-    """Returns every key of the file, in the form of Open-R1's own files."""
+    """Returns every key of the accelerate file, in the form of Open-R1's own files."""
     acts, stage = keys.acting(configuration), int(keys.acting(configuration).get("zero_stage", 0))
     zero: dict[str, Any] = {"zero3_init_flag": stage == 3}
     if needs_file(configuration):
@@ -94,7 +94,7 @@ def edited_accelerate(text: str, configuration: Mapping[str, KnobValue], process
 
 RECIPE = "recipe.yaml"
 _PROMPT_COLUMN = "prompt"
-"""Column of exported prompts: text, which Open-R1 makes into a user message after its ``system_prompt``."""
+"""Column of exported prompts, each a text, which Open-R1 makes a user message after its ``system_prompt``."""
 _EXPLICIT = frozenset(keys.NATIVE) | {"precision", "master_weights", "rollout_engine", "checkpointing_reentrant"}
 """Knobs that are written even if the user did not set them."""
 _OWN_CHOICE = ("tf32", "empty_cache_steps", "ddp_bucket_mib")
@@ -154,7 +154,7 @@ def _accelerate(request: ExportRequest) -> str:
 
 
 def rewards_of(specs: Sequence[RewardSpec]) -> Rewards:
-    """Returns every reward under the name that loads it.
+    """Returns all rewards, by names that Open-R1's ``grpo.py`` can load.
 
     Raises ValueError for a reward that cannot be exported, or a name outside the registry.
     """
@@ -259,7 +259,7 @@ def _lengths(request: ExportRequest) -> dict[str, int]:
 
 
 def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
-    """Rewrites the user's own recipe: sets the knobs, and the inputs that the command line replaced.
+    """Rewrites the user's own recipe: sets the knobs, and the inputs that the command line gave instead.
 
     Raises YamlEditError if the recipe cannot be edited in place.
     """

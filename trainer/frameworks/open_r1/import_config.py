@@ -35,7 +35,7 @@ from trainer.frameworks.open_r1.keys import (
 from trainer.frameworks.trl.import_config import Config, Script
 
 _SAID_ELSEWHERE = frozenset({"gradient_clipping", "fp16", "bf16", "scheduler"})
-"""Keys that the recipe also sets, and that are compared with it."""
+"""Keys of DeepSpeed that the recipe also sets; the values are compared."""
 
 
 _OF_THE_RUN = frozenset(
@@ -44,7 +44,7 @@ _OF_THE_RUN = frozenset(
         (deepspeed.ZERO, "stage3_gather_16bit_weights_on_model_save"),
     }
 )
-"""Keys on output and saving, without an effect on figures."""
+"""Paths in DeepSpeed's configuration on output and saving, without an effect on figures."""
 
 
 _HALF = ("bf16", "fp16")
@@ -52,16 +52,16 @@ _HALF = ("bf16", "fp16")
 
 @dataclass(frozen=True)
 class Accelerate:
-    """An accelerate file, understood."""
+    """Result of reading an accelerate file."""
 
     knobs: Mapping[str, KnobValue]
     file: AccelerateFile = field(default_factory=AccelerateFile)
 
 
 def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None) -> Accelerate:
-    """Reads the knobs of an accelerate file, which may be empty, and of the DeepSpeed file it names (``files``).
+    """Reads the knobs of an accelerate file, which may be empty, and of the DeepSpeed file that it names (``files``).
 
-    Raises ConfigError for a key or a value no trial has, by its line.
+    Raises ConfigError, with the line, for a key or a value that no trial supports.
     """
     if not text:
         return Accelerate({})
@@ -79,7 +79,7 @@ def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None
 
 
 def _without_knob(settings: Mapping[str, Any], knobs: Mapping[str, KnobValue]) -> Iterator[str]:
-    """Yields places of DeepSpeed's configuration that no knob can set to the user's value."""
+    """Yields dotted paths in DeepSpeed's configuration whose values no knob can set."""
     ours = deepspeed.deepspeed_config(knobs, "cuda")
     for place, value in deepspeed.leaves(deepspeed.zero_rest(settings)):
         if (
@@ -91,7 +91,7 @@ def _without_knob(settings: Mapping[str, Any], knobs: Mapping[str, KnobValue]) -
 
 
 def precision_beside(recipe: Mapping[str, Any], accelerate: Accelerate) -> dict[str, KnobValue]:
-    """Returns ``mixed_precision`` if the recipe enables neither precision (transformers 4.52)."""
+    """Returns the precision of ``mixed_precision`` if the recipe enables none (transformers 4.52)."""
     if accelerate.file.precision not in _HALF or any(recipe.get(key) is True for key in _HALF):
         return {}
     return {"precision": accelerate.file.precision}
@@ -110,7 +110,7 @@ def differing(recipe: Mapping[str, Any], accelerate: Accelerate, processes: int)
 
 
 def notes_beside(recipe: Mapping[str, Any], accelerate: Accelerate) -> Iterator[str]:
-    """Yields notes on unexpected combinations of the two files."""
+    """Yields notes on unexpected combinations of the recipe and the accelerate file."""
     file, half = accelerate.file, str(precision_beside(recipe, accelerate).get("precision", ""))
     if half and file.deepspeed is not None and recipe.get(half) is None:
         text = f"mixed_precision: a trial computes in {half}; transformers refuses it beside DeepSpeed until the recipe"
@@ -146,8 +146,8 @@ def import_config(
     """Reads the recipe's keys into knobs, inputs and ``passthrough``, as TRL's ``import_config``.
 
     Args:
-        processes: 0 takes the accelerate file's.
-        files: text of the DeepSpeed file the accelerate file names, by ``deepspeed_config_file``.
+        processes: training processes; 0: the accelerate file's number.
+        files: text of the DeepSpeed file that the accelerate file names, by ``deepspeed_config_file``.
         accelerate: text of the accelerate file.
     """
     recipe = _Recipe(text, name)
@@ -181,7 +181,7 @@ def import_config(
 
 
 class _Recipe(Config):
-    """A recipe during reading."""
+    """State of reading a recipe."""
 
     FRAMEWORK, KIND = OWN, ("recipe", "Open-R1's keys")
     OTHERS: ClassVar[Mapping[str, str]] = {}
@@ -189,14 +189,14 @@ class _Recipe(Config):
     refusal = staticmethod(refusal)
 
     def knobs_beside(self, accelerate: Accelerate, processes: int) -> dict[str, KnobValue]:
-        """Returns the recipe's knobs; if the recipe sets no precision, takes the accelerate file's."""
+        """Returns the recipe's knobs, with the accelerate file's precision if the recipe sets none."""
         knobs = all_knobs(lambda keys: from_keys(keys, processes), self.values, self.report)
         for error in differing(self.values, accelerate, processes):
             self.faults.add(error)
         return {**knobs, **precision_beside(self.values, accelerate)}
 
     def server_beside(self, launch: str, name: str, knobs: dict[str, KnobValue]) -> Served:
-        """Reads the server's launch; removes knobs of a colocated engine from ``knobs``: a server does not get them."""
+        """Reads the server's launch; removes a colocated engine's knobs, which no server gets, from ``knobs``."""
         if not wants_server(knobs):
             return server_script.NO_SERVER
         for knob in server_script.OF_COLOCATED.values():
@@ -208,7 +208,7 @@ class _Recipe(Config):
         return replace(found, notes=(*other, *server_script.unread_options(launch, name, self.name), *found.notes))
 
     def named_rewards(self) -> tuple[str, ...]:
-        """Returns the names of the rewards; each is in Open-R1's registry."""
+        """Returns the names of the rewards. Raises ``ConfigError`` for a name outside Open-R1's registry."""
         names = self.values.get("reward_funcs", DEFAULT_REWARDS)
         strange = [] if isinstance(names, str) else unknown_rewards(names or ())
         if strange:
@@ -218,7 +218,7 @@ class _Recipe(Config):
         return self.rewards(names)
 
     def notes_on(self, fields: Mapping[str, Field], *, server: bool) -> Iterator[str]:
-        """Yields notes on keys that a trial ignores."""
+        """Yields notes on keys that a trial ignores; collects faults of a script's unknown options."""
         yield from self.script.notes if self.script else ()
         for key in (key for key in self.entries if key not in fields and key != config_entries.ENVIRONMENT):
             advice = config_entries.closest(key, fields, 0.8, "")

@@ -27,14 +27,14 @@ from trainer.frameworks.trl.server import trainer_settings as settings_of_trl
 FIELDS: Mapping[str, Field] = fields_of(
     json.loads(Path(__file__).with_name("fields.json").read_text("utf-8"))["fields"]
 )
-"""Key of ``grpo.py`` -> field, of TRL 0.18.0, transformers 4.52.3 and Open-R1's ``configs.py``; it pins these versions.
-Only defaults that a study reads are included."""
+"""Key of ``grpo.py`` -> field, for the versions that Open-R1 pins: TRL 0.18.0 and transformers 4.52.3. Contains only
+defaults that a study reads."""
 TRANSLATED = frozenset({"precision", "master_weights", "rollout_engine"})
 """Knobs whose keys have other values than the knob."""
 NATIVE = plain_keys(FRAMEWORK, TRANSLATED)
 """Knob -> recipe key with the same value (except 0 in ``empty_cache_steps``)."""
 CHECKPOINTING = ("gradient_checkpointing_kwargs", "use_reentrant")
-"""``checkpointing_reentrant``: key, and key in its mapping."""
+"""Key, and key in its mapping, of the knob ``checkpointing_reentrant``."""
 PRECISIONS = ("fp32", "bf16", "fp16")
 
 SERVER: Mapping[str, str] = {
@@ -44,11 +44,11 @@ SERVER: Mapping[str, str] = {
 }
 """Knob -> option of ``trl vllm-serve``."""
 ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
-"""Variables the process is started with."""
+"""Knobs set by environment variables of the process."""
 
 _LAUNCH = ("rollout_gpus", "training_gpus")
 SUPPORTED = frozenset({*NATIVE, *TRANSLATED, *PLACES, *SERVER, *ENVIRONMENT, *_LAUNCH, "checkpointing_reentrant"})
-"""Knobs that can be set; those of ``SERVER_OPTIONS``, except the first, with a rollout server only."""
+"""Knobs that a trial can set; those of ``SERVER_OPTIONS``, except the first, only with a rollout server."""
 KEYS = frozenset({*NATIVE.values(), "generation_batch_size", "bf16", "fp16", "torch_dtype", "use_vllm"})
 """Recipe keys that hold knobs."""
 _DIALECT = Dialect(
@@ -70,10 +70,10 @@ INPUTS = frozenset(
         *("dataset_mixture", "dataset_streaming"),
     }
 )
-"""Model, prompts, rewards and lengths, which are fields of a study."""
+"""Recipe keys for model, prompts, rewards and lengths, which are fields of a study."""
 
 SERVER_KEYS = frozenset({"vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout"})
-"""Server address: a trial starts its own rollout server on a free port."""
+"""Recipe keys that locate the rollout server: a trial starts its own on a free port."""
 MEASURING = (
     SHARED
     | SERVER_KEYS
@@ -87,7 +87,7 @@ MEASURING = (
 """Keys without an effect on figures: a trial ignores or replaces them; an exported recipe keeps them."""
 
 OWN = ("openr1", NATIVE, MEASURING)
-"""Properties of Open-R1 for the reader of a script with options."""
+"""Name of Open-R1, its knobs' keys, and the keys that a trial ignores (``Framework`` of TRL's ``import_config``)."""
 REFUSED: Mapping[str, str] = {
     "auto_find_batch_size": "it would change the batch in the middle of a trial; remove it",
     "hub_token": "a secret would be stored with the study; log in with `huggingface-cli login` instead",
@@ -99,7 +99,7 @@ REFUSED: Mapping[str, str] = {
 _OF_SERVER = frozenset(SERVER_OPTIONS) - {"gpu_memory_utilization"}
 
 acting = partial(acting_in, framework=FRAMEWORK)
-"""The knobs that act: those whose needs hold, a knob that is not set having TRL 0.18's default."""
+"""Returns the knobs with an effect: knobs whose needs hold, an unset knob having TRL 0.18's default."""
 
 
 def wants_server(configuration: Mapping[str, KnobValue]) -> bool:
@@ -146,7 +146,7 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
 
 
 rest = partial(rest_of, knobs=KEYS, places=(CHECKPOINTING,))
-"""The user's keys without knobs; a mapping with a knob keeps its other entries."""
+"""Returns the user's keys without knobs; a mapping with a knob keeps its other entries."""
 
 
 def refusal(key: str, value: Any) -> str | None:
@@ -162,18 +162,18 @@ def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
 PORT = 8000
 """Default port of TRL's server."""
 SERVER_SHARE = 0.9
-"""Default share of a GPU's memory, the server's own."""
+"""Default ``gpu_memory_utilization`` of TRL 0.18's server."""
 TIMEOUT_S = 900.0
 """Seconds that the trainer waits for a server started with it: enough to load and capture a large model."""
 MODULE = ("-m", "trl.scripts.vllm_serve")
 
 
 TRAINER_KEYS: Mapping[str, Any] = {"vllm_server_host": HOST, "vllm_server_port": PORT, "vllm_server_timeout": TIMEOUT_S}
-"""Recipe keys that lead an exported run to its server."""
+"""Recipe keys that connect an exported run to its server."""
 
 
 def trainer_settings(port: int) -> dict[str, Any]:
-    """Returns the recipe keys that connect a trial to its server; a variable has the port for weights."""
+    """Returns the recipe keys that connect a trial to its server; a variable holds the weight group's port."""
     return {key: value for key, value in settings_of_trl(port, 0).items() if key != "vllm_group_port"}
 
 
@@ -189,7 +189,7 @@ def server_command(
 ) -> tuple[str, ...]:
     """Returns the words that start the server, as TRL's ``server_command``.
 
-    ``longest`` ``None`` leaves the length to the model's own limit; ``entry`` names the program.
+    ``longest`` is in tokens; ``None`` leaves the length to the model's own limit. ``entry`` names the program.
     """
     size, count = replicas(configuration)
     acts = {**acting(configuration), "tensor_parallel_size": size, "rollout_data_parallel_size": count}
@@ -214,7 +214,7 @@ PROGRAM = Program(
     starts=TRLS,
     options={option.removeprefix("--"): value_of(knob) for knob, option in SERVER.items()},
 )
-"""``vllm-serve`` in a user's script."""
+"""Program of the rollout server in a user's script: TRL's ``vllm-serve``."""
 
 
 OBJECTIVE: Mapping[str, Any] = {
@@ -228,7 +228,7 @@ OBJECTIVE: Mapping[str, Any] = {
 write explicitly. ``top_k`` is not included: its default ``None`` means all tokens, and no number means that to both
 rollout engines."""
 CHECKOUT = "AUTOTUNE_OPENR1"
-"""Variable a trial finds the user's checkout of Open-R1 by."""
+"""Environment variable with the folder of the user's Open-R1 checkout."""
 
 
 def settings(
@@ -238,9 +238,9 @@ def settings(
     *,
     passthrough: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns recipe keys of ``configuration``, as TRL's ``settings``.
+    """Returns the recipe keys of ``configuration``, as TRL's ``settings``.
 
-    DeepSpeed's are in the accelerate file, the server's on its own command.
+    DeepSpeed's values are in the accelerate file, the server's on its command line.
     """
     refuse(unsupported(configuration))
     acts = acting(configuration)

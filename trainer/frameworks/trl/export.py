@@ -46,7 +46,7 @@ DEFAULT_COMPLETION = 512
 """TRL's default of ``max_completion_length``, in tokens."""
 _CHILD = Path(contract.__file__).parent.parent / "frameworks"
 _FOLDERS = {"float8": "hf_trainer"}
-"""Part -> folder of the child's module, if it is not ``trl``."""
+"""Part -> folder of the child's module, if the folder is not ``trl``."""
 _ENGINE_ON_CPU = "vLLM on a CPU takes the trained weights by a reload, which TRL does not do"
 _DEEPSPEED_ON_CPU = "accelerate knows no DeepSpeed on a CPU, so what it asks the machine is answered for it"
 
@@ -92,18 +92,18 @@ def export(request: ExportRequest) -> Export:
 
 @dataclass(frozen=True)
 class Part:
-    """A module of a trial that the launcher uses, copied unchanged."""
+    """A module of the child that the launcher uses, copied unchanged."""
 
     name: str
     """Name of the child's module; the copy is ``autotune_<name>.py``."""
     seams: Mapping[str, KnobValue]
-    """Arguments of the module."""
+    """Knob -> value, the module's arguments."""
     why: str = ""
-    """Reason in one sentence, for a part that no knob asks for."""
+    """Reason in one sentence, for a part that no knob requires."""
 
 
 def parts_of(configuration: Mapping[str, KnobValue], device: str) -> tuple[Part, ...]:
-    """Returns the modules that the configuration needs on ``device``, in the launcher's order; mostly none."""
+    """Returns the modules that the configuration needs on ``device``, in the launcher's order; mostly empty."""
     acts, given, other = acting(configuration), seams(configuration), seam_values(configuration, "trl")
     found = []
     if device == "cpu" and acts.get("zero_stage"):
@@ -121,7 +121,7 @@ def parts_of(configuration: Mapping[str, KnobValue], device: str) -> tuple[Part,
 
 
 def files_of(parts: tuple[Part, ...], configuration: Mapping[str, KnobValue], device: str) -> dict[str, str]:
-    """Returns the launcher and its modules; empty without parts."""
+    """Returns name -> text of the launcher and its modules; empty without parts."""
     if not parts:
         return {}
     compiles = configuration.get("torch_compile") is True or acting(configuration).get("enforce_eager") is False
@@ -151,7 +151,7 @@ def by_torchrun(request: ExportRequest) -> bool:
 
 
 def _accelerate_text(request: ExportRequest) -> str:
-    """Returns the text of ``accelerate launch``'s file."""
+    """Returns the text of the configuration file for ``accelerate launch``."""
     precision = str(request.configuration.get("precision", "fp32"))
     several = request.world_size > 1
     values = {
@@ -170,9 +170,9 @@ def _accelerate_text(request: ExportRequest) -> str:
 
 
 def _command(request: ExportRequest, rewards: Rewards, launcher: bool) -> Command:
-    """Returns the training command, through ``LAUNCHER`` if ``launcher``, else TRL's script itself.
+    """Returns the training command, by ``LAUNCHER`` if ``launcher``, else by TRL's script itself.
 
-    Exported files have whole paths if the command runs in the user's folder.
+    Exported files have absolute paths if the command runs in the user's folder.
     """
     words = ["{here}/" + exported.LAUNCHER] if launcher else ["-m", "trl.scripts.grpo"]
     words += ["--config", "{here}/" + CONFIG]
@@ -228,7 +228,7 @@ def _server_script(request: ExportRequest) -> str:
 
 
 def knob_keys(request: ExportRequest) -> dict[str, Any]:
-    """Returns the configuration's knobs as keys of TRL's script; DeepSpeed's as the name of its file.
+    """Returns the configuration's knobs as keys of TRL's script; DeepSpeed's file by its name.
 
     Raises ValueError for a configuration that TRL cannot take.
     """
@@ -270,12 +270,12 @@ def whole_config(request: ExportRequest, rewards: Rewards) -> str:
 
 
 def _use_cpu(request: ExportRequest) -> bool:
-    """Returns the key ``use_cpu``, which would turn DeepSpeed off on a CPU."""
+    """Returns the value of ``use_cpu``, false with DeepSpeed, which it would turn off on a CPU."""
     return request.device == "cpu" and not acting(request.configuration).get("zero_stage")
 
 
 def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
-    """Rewrites the user's own file: sets the knobs, and the inputs that the command line replaced."""
+    """Rewrites the user's own file: sets the knobs, and the inputs that the command line gave instead."""
     document = yaml_edit.located(request.user_config)
     model: dict[str, Any] = {}
     if not exported.same_model(yaml_edit.lookup(document, ("model_name_or_path",)), request.model):
@@ -309,7 +309,7 @@ def edited_with(
 ) -> str:
     """Rewrites the user's own file: makes the ``changes`` of the knobs, and sets the inputs that differ.
 
-    With exported prompts (``data``) a key of ``emptied`` that the file has gets its value. ``lengths``: key -> (tokens,
+    With exported prompts (``data``), keys of ``emptied`` that the file has get its values. ``lengths``: key -> (tokens,
     default).
     """
     if changes.get(("torch_compile",)) is False:  # either of these alone turns it on
@@ -338,9 +338,9 @@ def knob_changes(
     inner: Mapping[str, str],
     omitted: Collection[str],
 ) -> dict[yaml_edit.Path, Any]:
-    """Returns the changes to the knobs' ``keys``, each at its place in the user's file.
+    """Returns path in the user's file -> new value, for the knobs' ``keys``.
 
-    ``inner``: key -> the knob in its mapping. A key of ``omitted`` that turns nothing on is not added to a file.
+    ``inner``: key -> the knob's key in its mapping. A key of ``omitted`` with a false value is not added to a file.
     """
     changes: dict[yaml_edit.Path, Any] = {}
     for key, value in keys.items():

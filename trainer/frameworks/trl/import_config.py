@@ -44,12 +44,12 @@ from trainer.frameworks.trl.server import PROGRAM, starts_server, wants_server
 
 _NAMES = re.compile(r"grpo|gspo", re.IGNORECASE)
 _OPTIONS = ("--num_generations", "--reward_funcs", "--use_vllm")
-"""Beginnings of options that GRPO alone has."""
+"""Beginnings of options that only GRPO scripts have."""
 _SCRIPTS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "trl": (re.compile(r"(?:^|(?<!open_r1)[/.])grpo(?:\.py)?$"), "TRL's script"),
     "openr1": (re.compile(r"(?:^|[/.])grpo(?:\.py)?$"), "open_r1/grpo.py"),
 }
-"""Framework -> pattern of its script's path, and the script in words."""
+"""Framework -> pattern of its script's path, and the script's name in messages."""
 _INPUTS: Mapping[str, str] = {
     "model_name_or_path": "model",
     "reward_funcs": "rewards",
@@ -63,11 +63,11 @@ _REFUSED: Mapping[str, str] = {
     "openenv": "an environment of several turns: a trial has one turn",
     "async_grpo": "asynchronous GRPO: a trial trains in step with its completions",
 }
-"""Part of a script's path -> its kind of training, and the reason of the refusal."""
+"""Part of a script's path -> its kind of training, which is refused, and the reason."""
 
 
 Framework = tuple[str, Mapping[str, str], Container[str]]
-"""A key of ``_SCRIPTS``, knob -> key, and the keys that a trial ignores."""
+"""(A key of ``_SCRIPTS``, knob -> key, keys that a trial ignores)."""
 TRL: Framework = ("trl", NATIVE, MEASURING)
 
 
@@ -79,10 +79,10 @@ class Script:
     """Key -> its words, an entry each; ``env`` is a mapping."""
     launch: Launch = field(default_factory=Launch)
     unread: tuple[ConfigError, ...] = ()
-    """Options of the launcher that decide a trial, and are read from an accelerate file only."""
+    """Errors on launcher options that change a trial and are read from an accelerate file only."""
     notes: tuple[str, ...] = ()
     asked: Mapping[str, str] = field(default_factory=dict)
-    """Same as ``Imported.asked``."""
+    """As ``Imported.asked``."""
     folder: str | None = ""
     """Working directory of the training (``Command.folder``)."""
 
@@ -138,7 +138,7 @@ def read_script(text: str, name: str, faults: Faults, framework: Framework = TRL
 
 
 def _training(text: str, name: str, own: str) -> tuple[Command, int]:
-    """Returns the one training command, and its script's index; among equal ones the first."""
+    """Returns the one training command, and its script's index among the words; of equal commands the first."""
     every = list(
         {
             tuple(word.text for word in pair[0].words): pair for pair in training_script.training_commands(text, name)
@@ -157,7 +157,7 @@ def _training(text: str, name: str, own: str) -> tuple[Command, int]:
 
 
 def _plain(entry: Entry) -> object:
-    """Returns an option's words as the value of a YAML file."""
+    """Converts an option's words to the value that a YAML file would have."""
     if not isinstance(entry.value, list):
         return entry.plain
     texts = [str(item.value) for item in entry.value]
@@ -178,10 +178,10 @@ def _unread(launch: Launch, text: str, name: str) -> Iterator[ConfigError]:
 
 
 FILES = ("deepspeed", "fsdp_config")
-"""Keys that take a mapping, or the path of a JSON file with one."""
+"""Keys that take a mapping, or the path of a JSON file with a mapping."""
 _NO_FILES: Mapping[str, str] = {}
 NO_LAUNCH = AccelerateFile()
-"""Launch of an unknown number of processes."""
+"""A launch with an unknown number of processes."""
 _RENAMED: Mapping[str, str] = {"offload_params": "cpu_offload"}
 """accelerate's key without ``fsdp_`` -> the key of ``fsdp_config``."""
 
@@ -264,11 +264,11 @@ def import_config(
 
 
 class Config(Reading):
-    """Parsing state of a configuration of TRL's trainer: a file, or a script that starts TRL."""
+    """State of reading a configuration of TRL's trainer: a file, or a script that starts TRL."""
 
     FRAMEWORK: ClassVar[Framework] = TRL
     KIND: ClassVar[tuple[str, str]] = ("config", "TRL's keys")
-    """Name of the file and of its keys, in words."""
+    """Names of the file and of its keys in messages."""
     OTHERS: ClassVar[Mapping[str, str]] = OTHERS
     INSIDE: ClassVar[Mapping[tuple[str, str], str]] = REFUSED_INSIDE
     refusal = staticmethod(refusal)
@@ -283,7 +283,7 @@ class Config(Reading):
             said = f"{key} is not TRL's; read the file with --framework {self.OTHERS[key]}"
             raise config_entries.problem(name, keys[key].line, said)
         self.entries: dict[str, Entry] = {}
-        """The keys in file order, without those always refused; a named file's content replaces its path."""
+        """Keys in file order, without keys that are always refused; a named file's content replaces its path."""
         for key, entry in keys.items():
             with self.faults.caught():
                 config_entries.check_storable(key, entry, name)
@@ -295,11 +295,11 @@ class Config(Reading):
         self.lines = config_entries.lines_of(self.entries)
 
     def plain(self, key: str) -> object:
-        """Returns the value of ``key`` as YAML has it."""
+        """Returns the value of ``key`` as a YAML file has it."""
         return _plain(self.entries[key]) if self.script else self.entries[key].plain
 
     def launch(self) -> AccelerateFile:
-        """Removes the keys of the launch, which ``trl grpo`` takes from the same file; returns the launch."""
+        """Returns the launch that the file sets for ``trl grpo``, and removes its keys."""
         lines = self.lines
         said = {key: str(_plain(self.entries[key])) for key in (PROCESSES, *SHARDED) if key in self.entries}
         self.entries = {key: entry for key, entry in self.entries.items() if key not in said}
@@ -323,7 +323,7 @@ class Config(Reading):
         return replace(found, processes=count) if count else found
 
     def typed(self, fields: Mapping[str, Field], keys: Iterable[str] | None = None) -> dict[str, Any]:
-        """Returns the values of ``keys``, by default of all, by their types; without those of the wrong type."""
+        """Returns key -> value by type, for ``keys`` (default: all); collects and omits values of the wrong type."""
         values: dict[str, Any] = {}
         for key in self.entries if keys is None else keys:
             with self.faults.caught():
@@ -350,7 +350,7 @@ class Config(Reading):
         return value
 
     def _inside(self, key: str, entry: Entry, value: Any) -> Mapping[str, Entry]:
-        """Returns the entries of a mapping that is written as YAML or as JSON text, which TRL also accepts."""
+        """Returns the entries of a mapping, written as YAML or, as TRL also accepts, as JSON text."""
         if isinstance(entry.value, dict) or not isinstance(value, dict):
             return entry.value if isinstance(entry.value, dict) else {}
         try:
@@ -363,7 +363,7 @@ class Config(Reading):
     def knobs(
         self, whole: Mapping[str, Any], fields: Mapping[str, Field], processes: int, accelerate: AccelerateFile
     ) -> dict[str, KnobValue]:
-        """Reads the knobs of the configuration and its launch; reports each fault at the file that has it."""
+        """Returns the knobs of the configuration and its launch; reports each fault with the file that has it."""
 
         def report_error(error: KnobKeyError) -> None:
             key, _, place = error.key.partition(".")
@@ -392,7 +392,7 @@ class Config(Reading):
         return {} if entry is None else config_entries.environment_of(entry, self.name, any_name=any_name)
 
     def server_of(self, text: str, knobs: dict[str, KnobValue], server: str, server_name: str) -> Served:
-        """Reads the script that starts the rollout server, perhaps ``text``.
+        """Reads the script that starts the rollout server, which may be the training's own script ``text``.
 
         Removes a colocated engine's settings from ``knobs`` and lines, with a note.
         """
@@ -458,7 +458,7 @@ def _from_file(key: str, entry: Entry, text: str, name: str) -> Entry:
 
 
 def keys_beside(values: Mapping[str, Any], file: AccelerateFile) -> dict[str, Any]:
-    """Returns the keys that ``file`` sets and ``values`` of the configuration leave open.
+    """Returns the keys that ``file`` sets and the configuration's ``values`` do not.
 
     transformers takes DeepSpeed and FSDP from the launcher's variables if its own keys set neither
     (``training_args.py:1655-1690`` of 5.17); a key of the configuration takes precedence.

@@ -18,7 +18,7 @@ INPUTS = frozenset(
 )
 
 _SERVER = frozenset({"vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_group_port"})
-"""Server address: a trial starts its own rollout server on a free port."""
+"""Keys that locate the rollout server: a trial starts its own on a free port."""
 MEASURING = (
     SHARED
     | _SERVER
@@ -45,7 +45,7 @@ REFUSED: Mapping[str, str] = {
 LAUNCH: Mapping[str, str] = dict.fromkeys(("num_machines", "mixed_precision", "gpu_ids"), _LAUNCH)
 """Launch keys that ``trl grpo`` reads from the same file and passes to ``accelerate launch``."""
 PROCESSES, SHARDED = "num_processes", ("accelerate_config", "config_file")
-"""Launch keys that are read: the number of processes, and accelerate's file or a name of TRL's own."""
+"""Launch keys that a trial reads: the number of processes; and accelerate's file, or the name of a preset of TRL's."""
 _ZERO = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 8\ndeepspeed_config: "
 _FSDP = "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nfsdp_config: "
 _NAMED = "{fsdp_offload_params: false, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, fsdp_version: "
@@ -58,7 +58,7 @@ PRESETS: Mapping[str, str] = {
     "multi_gpu": "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 8",
     "single_gpu": 'distributed_type: "NO"\nmixed_precision: bf16\nnum_processes: 8',
 }
-"""Name in ``accelerate_config`` -> settings of TRL 1.16's file of that name that change a trial."""
+"""Preset of ``accelerate_config`` -> the settings in TRL 1.16's file that affect a trial."""
 _MEANT: Mapping[str, str] = {
     "warmup_ratio": "since transformers 5 warmup_steps takes the ratio too (0.1: a tenth of all steps)",
     "train_split": "it is dataset_train_split",
@@ -79,7 +79,7 @@ _MEANT: Mapping[str, str] = {
     "environment_factory": "tools and environments of several turns: a trial has one turn; remove it",
     "tools": "tools: a trial has one turn; remove it",
 }
-"""Key of other trainers or earlier versions -> replacement."""
+"""Key of other trainers or earlier versions -> replacement, or reason without one."""
 _ASYNCHRONOUS = (
     *("max_inflight_tasks", "max_staleness", "queue_maxsize", "weight_sync_steps", "weight_sync_timeout"),
     *("token_budget", "fork_threshold_tokens", "request_timeout", "heartbeat_stale_after_s"),

@@ -30,7 +30,7 @@ class Dialect:
     dtype: str
     """Key that names the weights' type."""
     null_is_unset: frozenset[str]
-    """Keys whose value null means the default."""
+    """Keys at which null means the default."""
 
 
 FRAMEWORK = "trl"
@@ -38,7 +38,7 @@ ZERO = frozenset(deepspeed.PLACES)
 """Knobs in DeepSpeed's configuration."""
 FSDP = frozenset({"fsdp", *places_in(FRAMEWORK, "fsdp_config")})
 TRANSLATED = frozenset({"precision", "master_weights", "attn_implementation", "rollout_engine", "sleep_level"})
-"""Knobs whose keys have other values than the knob, or are the model's."""
+"""Knobs whose keys have other values than the knob, or are keys of the model."""
 NATIVE = plain_keys(FRAMEWORK, TRANSLATED | FSDP)
 """Knob -> ``GRPOConfig`` key with the same value (except 0 in ``empty_cache_steps``)."""
 NESTED: Mapping[str, tuple[str, str]] = {
@@ -49,37 +49,37 @@ NESTED: Mapping[str, tuple[str, str]] = {
 """Knob -> (key, key in its mapping); other entries of the mapping stay the user's."""
 
 TRAINER_SEAMS = frozenset({"logprob_rows", "logprob_token_chunk", "logprob_vocab_chunk", "activation_offload"})
-"""Seams of the built trainer (child: ``seams.py``)."""
+"""Knobs that patches of the built trainer set (child: ``seams.py``)."""
 ENGINE_SEAMS = frozenset(
     knob
     for knob, place in keys_of(FRAMEWORK, Reach.SEAM).items()
     if place.startswith(ENGINE_ARGUMENT.partition("%")[0])
 )
-"""Arguments of the vLLM engine (child: ``engine.py``; a server takes them on its command line)."""
+"""Knobs that are arguments of the vLLM engine (child: ``engine.py``; a server takes them on its command line)."""
 FLOAT8_SEAMS = frozenset({"precision", "fp8_emulate"})
-"""Seams of the loaded model (child: ``float8.py``); ``precision`` only as fp8."""
+"""Knobs that patches of the loaded model set (child: ``float8.py``); ``precision`` only as fp8."""
 SEAMS = TRAINER_SEAMS | ENGINE_SEAMS | {"fp8_emulate"}
-"""Knobs without a key for any value."""
+"""Knobs that no key sets, whatever their value."""
 _LEFT_ALONE = {"rollout_quantization": "none", "activation_offload": False, "speculative_decoding": "none"}
-"""Seam values that mean: nothing is replaced. (``none`` would undo the quantization TRL takes from a QLoRA model.)"""
+"""Values at which nothing is patched. (``none`` would undo the quantization that TRL takes from a QLoRA model.)"""
 
 SERVER = frozenset({"rollout_gpus", "rollout_data_parallel_size", "training_gpus"})
 """Knobs of the launch of trainer and rollout server, without a key in TRL's file."""
 ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
-"""Variables the process is started with (``variables.py``)."""
+"""Knobs set by environment variables of the process."""
 
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
 SUPPORTED = frozenset({*NATIVE, *NESTED, *TRANSLATED, *SEAMS, *ZERO, *FSDP, *SERVER, *ENVIRONMENT})
 """Knobs a TRL trial can set."""
 OTHERS: Mapping[str, str] = {"rlhf_type": "swift", "actor_rollout_ref": "verl", "algorithm": "verl"}
-"""Key of another framework's file -> its name."""
+"""Key that only another framework's file has -> the framework."""
 KEYS = frozenset(
     {
         *(*NATIVE.values(), "generation_batch_size", "bf16", "fp16", "dtype", "attn_implementation", "use_vllm"),
         *("vllm_enable_sleep_mode", "deepspeed", "fsdp"),
     }
 )
-"""TRL's keys that hold knobs; an exported file sets them only as ``config_text`` writes them."""
+"""TRL's keys that hold knobs; an exported file sets them only from the configuration."""
 DIALECT = Dialect(
     framework=FRAMEWORK,
     native={**NATIVE, "attn_implementation": "attn_implementation"},
@@ -104,7 +104,7 @@ _INSIDE_FSDP = {"reshard_after_forward": "fsdp_reshard_after_forward", "cpu_offl
 """Key of ``fsdp_config`` -> knob."""
 
 acting = partial(acting_in, framework=FRAMEWORK)
-"""The knobs that act: those whose needs hold, a knob that is not set having TRL's default."""
+"""Returns the knobs with an effect: knobs whose needs hold, an unset knob having TRL's default."""
 
 
 def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
@@ -215,7 +215,7 @@ def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trainer_knobs(keys: Mapping[str, Any], dialect: Dialect, processes: int) -> dict[str, KnobValue]:
-    """Reads the knobs of keys that all TRL trainers share, without the precision, as ``from_keys``."""
+    """Returns the knobs of the keys that all TRL trainers share, without the precision, as ``from_keys``."""
     keys = {key: value for key, value in keys.items() if value is not None or key not in dialect.null_is_unset}
     found = {
         knob: parsed(knob, key, _cache_steps(key, keys[key])) for knob, key in dialect.native.items() if key in keys
@@ -254,7 +254,7 @@ def half_precision(keys: Mapping[str, Any]) -> tuple[bool | None, bool | None]:
 
 
 def _cache_steps(key: str, value: Any) -> Any:
-    """Returns ``value``, with 0 for ``torch_empty_cache_steps`` null. Raises KnobKeyError for 0 itself."""
+    """Returns ``value``; null as 0 for ``torch_empty_cache_steps``. Raises KnobKeyError for 0 itself."""
     if key != "torch_empty_cache_steps":
         return value
     if value == 0:
@@ -263,7 +263,7 @@ def _cache_steps(key: str, value: Any) -> Any:
 
 
 def in_keys(acts: Mapping[str, KnobValue], native: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the keys of transformers' trainers: those of ``native``, and the precision's switches."""
+    """Returns keys of transformers' trainers: those in ``native``, and the precision's switches."""
     found: dict[str, Any] = {key: acts[knob] for knob, key in native.items() if knob in acts}
     if "empty_cache_steps" in acts:
         found["torch_empty_cache_steps"] = acts["empty_cache_steps"] or None  # 0 is refused

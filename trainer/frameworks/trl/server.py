@@ -33,13 +33,13 @@ SWITCHES: Mapping[str, str] = {
     "prefix_caching": "enable-prefix-caching",
     "chunked_prefill": "enable-chunked-prefill",
 }
-"""Knob -> switch; ``--no-`` before it turns it off."""
+"""Knob -> switch without ``--``; the prefix ``--no-`` turns it off."""
 MODEL_CODE = "vllm_model_impl"
-"""TRL's key, and the option of its command, that a server takes besides its knobs."""
+"""TRL's key, and TRL's server option, for vLLM's model implementation; it is not a knob."""
 DEVELOPMENT = {"VLLM_SERVER_DEV_MODE": "1"}
-"""The server's variable for the mode above."""
+"""Variable that puts the server into vLLM's development mode."""
 _SCALES_OUT = (0, 30)
-"""First vLLM whose endpoints for tokens an option enables (``vllm_serve.py:266``); earlier ones refuse the option."""
+"""First vLLM with the option for token endpoints (``vllm_serve.py:266``); earlier ones refuse it."""
 _SHARE = 0.9
 """Default ``gpu_memory_utilization`` of TRL's command (``vllm_serve.py:111``); vLLM's own default differs."""
 
@@ -65,8 +65,8 @@ def server_command(
 
     Args:
         configuration: knobs; knobs without an effect are omitted.
-        longest: tokens of the longest prompt and completion; the engine prepares for them if the configuration
-            does not say for how many.
+        longest: tokens of the longest prompt and completion together, the model length unless the configuration sets
+            one.
         name: served name of the model, which identifies the trial's own server at the port.
         passthrough: the user's own keys; TRL's arguments of a colocated engine apply to the server too.
         vllm: version of the installed vLLM; empty means as new as TRL supports.
@@ -152,11 +152,11 @@ PROGRAM = Program(
     | {"uvicorn_log_level", "disable_uvicorn_access_log", "disable_log_stats", "enable_log_requests"},
     unset={start: {"gpu_memory_utilization": _SHARE} for start in TRLS},
 )
-"""The rollout server in a user's script, TRL's or vLLM's own; ``MODEL_CODE`` is no knob."""
+"""Program of the rollout server in a user's script, TRL's or vLLM's own; ``MODEL_CODE`` is no knob."""
 
 
 def trainer_settings(port: int, group_port: int) -> dict[str, Any]:
-    """Returns the ``GRPOConfig`` arguments that connect it to the server.
+    """Returns the ``GRPOConfig`` arguments that connect the trainer to the server.
 
     ``group_port`` is the port at which trainer and server meet to transfer weights.
     """

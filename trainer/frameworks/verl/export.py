@@ -22,9 +22,9 @@ from trainer.frameworks.verl.render import OBJECTIVE, settings, workload
 
 MODULE = "verl.trainer.main_ppo"
 DATA = "autotune_verl_data.py"
-"""The dataset class that verl reads the exported prompts by."""
+"""Module of the dataset class by which verl reads the exported prompts."""
 REWARD = "autotune_verl_reward.py"
-"""The function verl scores a completion by."""
+"""Module of the function by which verl scores a completion."""
 FUNCTION = "compute_score"
 
 
@@ -41,7 +41,7 @@ _RUN: Mapping[str, Any] = {
     "trainer.default_local_dir": f"{exported.HERE}/output",
     "hydra.run.dir": f"{exported.HERE}/hydra",
 }
-"""Settings on the output of a run, unless the user's own keys set them."""
+"""Output settings of a run, which the user's own keys override."""
 
 
 def export(request: exported.ExportRequest) -> exported.Export:
@@ -72,7 +72,7 @@ def export(request: exported.ExportRequest) -> exported.Export:
 
 
 def _from_folder(value: Any, folder: str) -> Any:
-    """Resolves the user's own path from the user's folder."""
+    """Returns the user's own path, or list of paths, resolved from the user's folder."""
     if isinstance(value, list):
         return [_from_folder(item, folder) for item in value]
     local = isinstance(value, str) and folder and "://" not in value and not value.startswith(("~", "pkg"))
@@ -109,7 +109,7 @@ def _command(request: exported.ExportRequest, inputs: Mapping[str, Any]) -> expo
 
 
 def _word(key: str, value: Any, *, new: bool) -> str:
-    """Formats an override; a path in the exported folder is quoted, because its folder may have any name."""
+    """Formats an override; a path in the exported folder is quoted, because the folder may have any name."""
     if isinstance(value, str) and value.startswith(exported.HERE):
         return f"{key}={quoted(value)}"
     return override(key, value, new)

@@ -1,4 +1,4 @@
-"""Converts values of Hydra's overrides to text and back. Pure.
+"""Converts values of Hydra's overrides to text, and back. Pure.
 
 Supports the part of Hydra 1.3's override grammar (``hydra/grammar/OverrideParser.g4``) that names one value: no sweeps,
 no functions. An interpolation (``${...}``) stays text.
@@ -16,7 +16,7 @@ _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
 _INT = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
 LONGEST_INT = 4000
-"""Most characters of an integer; a longer one stays text, because Python reads at most 4,300 digits."""
+"""Longest integer, in characters; a longer one stays text, because Python reads at most 4,300 digits."""
 _FLOAT = re.compile(
     r"[+-]?([0-9][0-9_]*\.[0-9_]*([eE][+-]?[0-9]+)?|\.[0-9][0-9_]*([eE][+-]?[0-9]+)?|[0-9][0-9_]*[eE][+-]?[0-9]+)"
 )
@@ -95,19 +95,19 @@ def _key(key: Any) -> str:
 
 
 class _Reading:
-    """A text while its values are read, up to the sign ``at``."""
+    """Reads values from a text; ``at`` is the index of the next character."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
 
     def _sign(self) -> str:
-        """Returns the next sign after spaces; empty at the end."""
+        """Returns the next character after spaces; empty at the end."""
         while self.text[self.at : self.at + 1].isspace():
             self.at += 1
         return self.text[self.at : self.at + 1]
 
     def value(self, *, top: bool = False) -> Any:
-        """Reads one value; ``top`` tells that nothing may follow it."""
+        """Reads one value; with ``top``, nothing may follow it."""
         sign = self._sign()
         if sign == "[":
             return list(self._items("]", self.value))

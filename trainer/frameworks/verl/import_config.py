@@ -52,13 +52,13 @@ _INPUTS: Mapping[str, str] = {
     PROMPT_LENGTH: "max_prompt_length",
     COMPLETION_LENGTH: "max_completion_length",
 }
-"""Key -> field of a request; prompts and GPUs are the command line's in any case."""
+"""Key -> field of a request; prompts and GPUs always come from the command line."""
 _BY_ITSELF = {knob: key for knob, key in NATIVE.items() if key not in {*BATCH, *BESIDE.get(knob, ())}}
 """Knob -> its key, for knobs that are one key each and not part of the batch."""
 _NO_FILES: Mapping[str, str] = {}
 _NO_FIELDS: Mapping[str, Field] = {}
 _SEEN = ("data.image_key", "data.video_key", "data.audio_key")
-"""Columns of prompts that a model sees or hears."""
+"""Keys that name columns of images, videos or audio."""
 
 
 def read_keys(text: str, name: str) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def import_config(
 
 
 class _Run(Reading):
-    """A run of verl during reading."""
+    """State of reading a run of verl."""
 
     def __init__(self, script: Given, name: str) -> None:
         super().__init__(name)
@@ -126,7 +126,7 @@ class _Run(Reading):
         return {**passed, ENVIRONMENT: others} if others else passed
 
     def checked(self, gpus: int) -> dict[str, str]:
-        """Returns field of a request -> sentence with the line and the option, for fields the command line has to give.
+        """Returns field of a request -> sentence with line and option, for fields that the command line has to give.
 
         Collects faults of keys and variables.
         """
@@ -152,7 +152,7 @@ class _Run(Reading):
         return found
 
     def refuse_parts(self) -> None:
-        """Refuses an engine that trials do not support at once, because all keys of that engine differ."""
+        """Refuses an engine that trials do not support, before other faults: such an engine has other keys."""
         for key, value in self.script.values.items():
             why = part_refusal(key, value)
             if why is not None:
@@ -169,7 +169,7 @@ class _Run(Reading):
             raise self.problem(key, why)
 
     def gpus(self) -> int:
-        """Returns the GPUs that train, on all nodes."""
+        """Returns the number of training GPUs on all nodes."""
         visible = self.script.environment.get("CUDA_VISIBLE_DEVICES", "").strip(", ")
         seen = len(visible.split(",")) if visible and GPUS in self.script.unknown else _GPUS_OF_A_NODE
         found = 1
@@ -181,7 +181,7 @@ class _Run(Reading):
         return found
 
     def text(self, key: str) -> str | None:
-        """Returns the text of ``key``; ``None`` if unset. Raises ``ConfigError`` for an empty or other value."""
+        """Returns the text of ``key``; ``None`` if unset. Raises ``ConfigError`` for an empty text or other value."""
         value = self.values.get(key)
         if value is not None and (not isinstance(value, str) or not value):
             raise self.problem(key, f"expected a path or a name, got {show(value)}")
@@ -200,7 +200,7 @@ class _Run(Reading):
             yield str(problem(self.name, self.line(key), f"{key}{text}"))
 
     def _without(self) -> Iterator[str]:
-        """Yields notes on settings that a trial ignores: only a shell knows them, or each trial sets them again."""
+        """Yields notes on settings that a trial ignores: they need a shell to evaluate, or each trial sets its own."""
         script, name = self.script, self.name
         names = [key for key in script.unknown if key.startswith("env.") or handling_of(key) is KeyHandling.MEASURING]
         if names:

@@ -20,7 +20,7 @@ _TRAINING: Mapping[str, str] = {
     "fsdp_turbo": "FSDP Turbo",
     "turbo_config": "FSDP Turbo",
 }
-"""Word in verl's engines and strategies -> name of the engine."""
+"""Word in the names of verl's engines and strategies -> title of the engine."""
 _ROLLOUT: Mapping[str, str] = {"trtllm": "TensorRT-LLM", "hf": "generation by transformers"}
 ROLLOUT_NAME = "actor_rollout_ref.rollout.name"
 _DEVICES = ("trainer.device", "actor_rollout_ref.actor.device", "device")
@@ -36,7 +36,7 @@ PROMPT_KEY, SOURCE_KEY, ROWS = "data.prompt_key", "data.reward_fn_key", "data.tr
 
 DATASET = frozenset({TRAIN_FILES, VALIDATION_FILES, DATASET_PATH, DATASET_NAME, PROMPT_KEY, SOURCE_KEY, ROWS})
 INPUTS = DATASET | {MODEL_PATH, PROMPT_LENGTH, COMPLETION_LENGTH, REWARD_PATH, REWARD_NAME, GPUS, NODES}
-"""Model, prompts, rewards, lengths and GPUs, which are fields of a study."""
+"""Keys for model, prompts, rewards, lengths and GPUs, which are fields of a study."""
 
 RUNS_WORKERS = "ray_kwargs.ray_init.runtime_env.py_executable"
 """Command that starts Ray's workers (``uv run ...``); a trial uses its own interpreter."""
@@ -87,11 +87,11 @@ REFUSED: Mapping[str, str] = {
     ROLLOUT + "agent.agent_loop_config_path": _OTHER_LOOP,
     ROLLOUT + "agent.agent_loop_manager_class": _OTHER_LOOP,
 }
-"""Key -> reason of the refusal, and the remedy, unless the value is false."""
+"""Key -> reason of the refusal, and the remedy; the value false is accepted."""
 
 
 def files_refusal(word: str) -> str | None:
-    """Returns the reason why no trial starts from verl's files named ``word``; ``None`` if a trial may."""
+    """Returns the reason why no trial uses verl's configuration files named ``word``; ``None`` if a trial may."""
     if re.search(r"multi_?turn|tool", word, re.IGNORECASE):
         return "multi-turn and tools are not supported: a trial gives each completion one length"
     return engine_refusal(word)
@@ -104,7 +104,7 @@ def engine_refusal(word: str) -> str | None:
 
 
 def part_refusal(key: str, value: Any) -> str | None:
-    """Returns the reason why trials do not support the engine or device of an override; ``None`` if it sets neither."""
+    """Returns the reason why trials do not support the engine or device that ``key`` sets; ``None`` if they do."""
     if key == "model_engine" or _STRATEGY.fullmatch(key):
         return engine_refusal(str(value))
     if "@" in key and not str(value).startswith("dp_"):

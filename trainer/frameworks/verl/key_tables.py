@@ -1,4 +1,4 @@
-"""Table of verl's keys and our knobs, for verl 0.9.1."""
+"""Tables of verl 0.9.1's keys and the knobs that they hold."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ UNTRIED = frozenset(
         *("weight_sync_backend", ENGINE_KNOB, *OF_MEGATRON),
     }
 )
-"""Knobs of verl's asynchronous modes and of Megatron: written and read, but no trial runs with them."""
+"""Knobs of verl's asynchronous modes and of Megatron: exported and imported, but no trial runs with them."""
 NATIVE = plain_keys(FRAMEWORK, TRANSLATED, dotted=True)
-"""Knob -> key. The value goes over as it is, but for ``custom_all_reduce`` and ``vllm_compile_mode``."""
+"""Knob -> key with the same value, except for ``custom_all_reduce`` and ``vllm_compile_mode``."""
 
 BESIDE: Mapping[str, tuple[str, ...]] = {
     "logprob_rows": (REFERENCE + "log_prob_micro_batch_size_per_gpu",),
@@ -49,7 +49,7 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
     # The one validate_config looks at; the engine reads the other, which takes this one's value if it is above 1.
     "sequence_parallel_size": (ACTOR + "ulysses_sequence_parallel_size",),
 }
-"""Knob -> further keys with the same value; the reference model's are those of the actor's log-prob pass."""
+"""Knob -> further keys with the same value; the reference model's keys equal those of the actor's log-prob pass."""
 
 MIXED = FSDP + "mixed_precision"
 DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
@@ -82,21 +82,21 @@ MODES: Mapping[str, tuple[str, bool]] = {
 }
 """verl's mode -> (``rollout_mode``, ``async_generation``)."""
 APART_NODES, APART_GPUS = ROLLOUT + "nnodes", ROLLOUT + "n_gpus_per_node"
-"""Machines, and GPUs of each, that generate only. In another mode verl reads neither, and they hold no knob."""
+"""Machines, and GPUs of each, that only generate; verl reads both keys only in mode ``separate_async``."""
 STALENESS = "trainer.v1.sampler.max_off_policy_threshold"
 PADDED, BUCKET = ACTOR + "pad_to_length", FSDP + "pad_to_length_bucket"
 NAME, DTYPE, QUANTIZATION = ROLLOUT + "name", ROLLOUT + "dtype", ROLLOUT + "quantization"
 FREE_CACHE = ROLLOUT + "free_cache_engine"
 SLEEP_MODE = ROLLOUT + "enable_sleep_mode"
-"""Whether the engine can free its memory; its pool excludes expandable segments."""
+"""Whether the engine can free its memory; its memory pool excludes expandable segments."""
 CAPTURED = ROLLOUT + "cudagraph_capture_sizes"
 MASTER = FSDP + "model_dtype"
 GUESSES = ENGINE + ARGUMENT
 WHOLE = (OPTIONS, GUESSES)
-"""Mappings that are a knob, or several, as a whole."""
+"""Mappings that hold one knob or several as a whole."""
 
 ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
-"""Variables the process is started with."""
+"""Knobs set by environment variables of the process."""
 WRITTEN = frozenset({*NATIVE, *TRANSLATED, *ENVIRONMENT})
 """Knobs that verl's overrides can set."""
 SUPPORTED = WRITTEN - UNTRIED
@@ -111,9 +111,9 @@ FIXED: Mapping[str, KnobValue] = {
     "trainer.use_v1": True,
     "algorithm.adv_estimator": "grpo",
 }
-"""Key -> the only value with which the knobs hold."""
+"""Key -> its only value at which the knobs mean the same."""
 MODEL_ENGINE = "model_engine"
-"""Hydra's choice of verl's own files; ``dp`` is FSDP, ``megatron`` Megatron."""
+"""Hydra's choice among verl's own files: ``dp`` is FSDP, ``megatron`` is Megatron."""
 
 KEYS: frozenset[str] = frozenset(
     {
@@ -129,4 +129,4 @@ KEYS: frozenset[str] = frozenset(
 NOT_IN_VERLS_FILES: frozenset[str] = frozenset(
     {*(key for knob, key in NATIVE.items() if key_of(knob, FRAMEWORK).startswith("+")), MIXED, SLEEP_MODE, GUESSES}
 )
-"""Keys that Hydra needs ``+`` for."""
+"""Keys that verl's files lack, so that Hydra needs ``+`` for them."""

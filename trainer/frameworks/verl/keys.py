@@ -34,13 +34,13 @@ VERLS_BATCH: Mapping[str, int] = {
     tables.PROMPTS_PER_UPDATE: 256,
     tables.NATIVE["num_generations"]: 1,
 }
-"""Batch defaults of verl 0.9.1."""
+"""Key -> verl 0.9.1's default, for keys of the batch."""
 BATCH = frozenset({*VERLS_BATCH, tables.NATIVE["micro_batch_size"], tables.NATIVE["sequence_parallel_size"]})
-"""Keys that are right or wrong together."""
+"""Keys that are valid only together."""
 ENGINES = {"vllm": "vllm", "sglang": "sglang"}
 _NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _ON_THE_HOST = frozenset({"rollout_offload_model", "rollout_offload_optimizer"})
-"""Knobs that verl sets to false if FSDP2 keeps everything on the host (``fsdp/transformer_impl.py:440``)."""
+"""Knobs that verl sets to false if FSDP2 keeps everything in host memory (``fsdp/transformer_impl.py:440``)."""
 _FOLLOWING = frozenset(key for keys in tables.BESIDE.values() for key in keys if key.startswith(tables.REFERENCE))
 OLD: Mapping[str, str] = {
     tables.ACTOR + "ppo_micro_batch_size": tables.NATIVE["micro_batch_size"],
@@ -49,9 +49,9 @@ OLD: Mapping[str, str] = {
 }
 """Key of rows over all GPUs, which verl 0.9.1 refuses or fails on (``engine_workers.py:636``) -> key to use instead."""
 acting = partial(acting_in, framework="verl")
-"""The knobs that act: those whose needs hold, a knob that is not set having verl's default."""
+"""Returns the knobs with an effect: knobs whose needs hold, an unset knob having verl's default."""
 NO_BUCKET = 1024
-"""``pad_to_length_bucket`` without padding: verl's default, which verl then ignores."""
+"""``pad_to_length_bucket`` of a run without padding: verl's default, which verl then ignores."""
 _CHOICES: Mapping[str, tuple[tuple[KnobValue, ...], str]] = {
     "rollout_engine": (("vllm", "sglang"), "verl generates with vllm or sglang"),
     "sleep_level": ((0, 2), "verl's engine sleeps at level 2 or not at all"),
@@ -169,7 +169,7 @@ def _native(knob: str, value: KnobValue) -> Any:
 
 
 def _batch(values: Mapping[str, KnobValue], ranks: int) -> dict[str, Any]:
-    """Returns the rows in prompts, verl's unit."""
+    """Returns the batch's keys, which count prompts."""
     group = int(values["num_generations"])
     each = ranks * int(values["micro_batch_size"])
     found = {}
@@ -283,7 +283,7 @@ def flattened(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _agreed(keys: Mapping[str, Any], knob: str, key: str) -> tuple[str, Any]:
-    """Returns the key that gives the value, and the value: ``key`` or a related key, except the reference model's."""
+    """Returns the key and the value of ``knob``: of ``key``, or of a related key other than the reference model's."""
     given = {name: keys[name] for name in (key, *tables.BESIDE.get(knob, ())) if keys.get(name) is not None}
     own = {name: value for name, value in given.items() if name not in _FOLLOWING}
     if knob == "sequence_parallel_size" and own.get(tables.BESIDE[knob][0]) == 1:
@@ -383,7 +383,7 @@ def _choices(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def _read_mode(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """Returns the rollout mode and engine knobs: place and time of generation, and the GPUs used for it."""
+    """Returns the knobs of verl's trainer mode: where and when completions are generated, and the GPUs for it."""
     found: dict[str, KnobValue] = {}
     if tables.STALENESS in keys:
         limit = keys[tables.STALENESS]
@@ -422,7 +422,7 @@ def _padding(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def _uneven(keys: Mapping[str, Any], knobs: Mapping[str, KnobValue], gpus: int) -> KnobKeyError:
-    """Builds the error on sizes that do not divide ``gpus``, at a key that sets one of them."""
+    """Builds the error on parallel sizes that do not divide ``gpus``, at a key that sets one of the sizes."""
     together, key = model_parallel(knobs), tables.NATIVE["sequence_parallel_size"]
     if knobs.get("training_engine") != megatron.WORD:
         key = next((beside for beside in tables.BESIDE["sequence_parallel_size"] if key not in keys), key)
@@ -431,7 +431,7 @@ def _uneven(keys: Mapping[str, Any], knobs: Mapping[str, KnobValue], gpus: int) 
 
 
 def _read_batch(keys: Mapping[str, Any], knobs: Mapping[str, KnobValue], gpus: int) -> dict[str, KnobValue]:
-    """Returns the four batch knobs by verl's own rules, which count prompts over the data-parallel ranks."""
+    """Returns the four batch knobs by verl's own rules, which split prompts over the data-parallel ranks."""
     together = model_parallel(knobs)
     if gpus % together:
         raise _uneven(keys, knobs, gpus)

@@ -43,7 +43,7 @@ OWN: Mapping[str, str] = {
     for name, knob in KNOBS.items()
     if ENGINE in knob.needs and FRAMEWORK in knob.frameworks and name != _SHARE_KNOB
 }
-"""Knob of Megatron alone -> key."""
+"""Knob that acts under Megatron alone -> key."""
 ELSEWHERE: Mapping[str, str] = {
     "rollout_offload_model": MEGATRON + "param_offload",
     "rollout_offload_optimizer": MEGATRON + "optimizer_offload",
@@ -60,7 +60,7 @@ NOT_READ = frozenset({*(NATIVE[name] for name in TORCH_ONLY if name in NATIVE), 
 """Keys of knobs without an effect under Megatron, which pass through."""
 MEGATRON_KEYS = frozenset({*OWN.values(), *ELSEWHERE.values(), DTYPE})
 _RENAMED = {f"{FSDP}seed": f"{MEGATRON}seed", f"{ACTOR}grad_clip": f"{ACTOR}optim.clip_grad"}
-"""FSDP's key that is no knob -> Megatron's key."""
+"""FSDP's key that is no knob -> Megatron's key for the same."""
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -81,7 +81,7 @@ def refusal(keys: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def knobs_of(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """Returns the Megatron knobs that ``keys`` set, with the engine. Raises KnobKeyError with the expected value."""
+    """Returns the knobs that Megatron's ``keys`` set, with the engine. Raises KnobKeyError with the expected value."""
     found: dict[str, KnobValue] = {ENGINE: WORD}
     for knob, key in {**OWN, **ELSEWHERE}.items():
         if key in keys and (keys[key] is not None or knob in _NULL):
@@ -124,5 +124,5 @@ def renamed(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def added(key: str) -> bool:
-    """Tells whether ``key`` is new for Hydra: verl's files have its mapping, but no such key in it."""
+    """Tells whether Hydra needs ``+`` for ``key``: verl's files have its mapping, but not the key."""
     return key.startswith((f"{MEGATRON}override_transformer_config.num_layers", f"{OPTIONS}."))

@@ -2,7 +2,7 @@
 
 Ray counts CPUs and does not bind processes to them. TransferQueue's storage units and its controller reserve one CPU
 each (``transfer_queue/storage/simple_storage.py``, ``transfer_queue/controller.py``), the worker pool three for each
-GPU (``verl/single_controller/ray/base.py``, ``max_colocate_count``). If Ray has fewer, verl waits for ever.
+GPU (``verl/single_controller/ray/base.py``, ``max_colocate_count``). If Ray has too few, verl waits for ever.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ VERLS_UNITS = 8
 CONTROLLER = 1
 OF_A_GPU = 3
 SPARE = 1
-"""CPUs for a starting actor that later holds none; without it the actor would look as if it waited for ever."""
+"""Spare CPUs for an actor that holds a CPU only while it starts; without them it would seem to wait for ever."""
 
 PRIVATE: Mapping[str, Any] = {ADDRESS: "local", "ray_kwargs.ray_init.include_dashboard": False}
 """Settings for a Ray of the trial's own, at free ports (``verl/trainer/main_ppo.py`` passes them to ``ray.init``); the
-process that starts the trial sets its folder."""
+process that starts the trial sets Ray's folder."""
 
 
 def cpus_of(keys: Mapping[str, Any], gpus: int) -> int:
-    """Returns the CPUs, in Ray's count, that verl holds on one machine with ``gpus``.
+    """Returns the number of CPUs, as Ray counts, that verl reserves on one machine with ``gpus``.
 
     ``keys`` are the user's own, which may set another number of storage units.
     """
@@ -38,7 +38,7 @@ def cpus_of(keys: Mapping[str, Any], gpus: int) -> int:
 
 
 def cpus(keys: Mapping[str, Any], gpus: int, cores: int) -> dict[str, Any]:
-    """Returns the number of CPUs to give Ray if its own count is too small; else empty.
+    """Returns the setting for Ray's number of CPUs, if its own count is too small; else empty.
 
     Args:
         cores: cores of the machine; 0 if unknown.
@@ -55,7 +55,7 @@ def _is_count(value: Any) -> bool:
 ENVIRONMENT = "env"
 """Key of the passthrough that holds variables."""
 LOG_VARIABLE = "VERL_FILE_LOGGER_PATH"
-"""Path of verl's log file (``verl/utils/tracking.py``)."""
+"""Environment variable with the path of verl's log file (``verl/utils/tracking.py``)."""
 _SEGMENTS: Mapping[str, bool] = {SEGMENTS: True, "expandable_segments:False": False}
 _HEAPS: Mapping[str, str] = {text: word for word, text in HEAPS.items()}
 
@@ -80,7 +80,7 @@ def knobs_of(environment: Mapping[str, str]) -> dict[str, KnobValue]:
 
 
 def other_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that are neither knobs nor the path of the log, which the run sets itself."""
+    """Returns the variables that are neither knobs nor the log's path, which the run sets itself."""
     known = {ALLOCATOR: _SEGMENTS, TUNABLES: _HEAPS}
     return {
         name: value for name, value in environment.items() if name != LOG_VARIABLE and value not in known.get(name, {})

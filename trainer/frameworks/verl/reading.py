@@ -28,10 +28,10 @@ _ANOTHER = "a trial runs verl.trainer.main_ppo, and another program trains in it
 _NAMES = ("--config-name", "-cn")
 _OPTIONS_WITH_VALUE = (*_NAMES, "--config-path", "-cp", "--config-dir", "-cd")
 _CONFIG, _OF_MEGATRON = "ppo_trainer", "ppo_megatron_trainer"
-"""verl's own files; the second are the first with ``model_engine`` megatron."""
+"""Names of verl's own files; the second is the first with ``model_engine`` megatron."""
 _STARTS_FROM = f"a trial starts from verl's own {_CONFIG}; write what those files set as overrides instead"
 _FOLLOWS = re.compile(r"\$\{([A-Za-z_]\w*(?:\.\w+)*)\}")
-"""Matches a value that is another key's."""
+"""Matches a value that refers to another key's value."""
 _WORKED_OUT = re.compile(r"\$\{\s*(?!oc\.select\b)[\w.]+\s*:")
 """Matches a value that Hydra computes at run time; ``oc.select`` names another key, as in verl's own files."""
 _DEFAULTS = "defaults"
@@ -43,14 +43,14 @@ class Given:
     """Overrides that a file sets."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    """Dotted key -> value; of a key given twice the last."""
+    """Dotted key -> value; for a repeated key, the last value."""
     lines: dict[str, int] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
-    """Variables the script sets for verl."""
+    """Variables that the script sets for verl."""
     unknown: dict[str, str] = field(default_factory=dict)
-    """Key, or ``env.`` and a variable -> part of its value that only a shell knows; the key has no value here."""
+    """Key, or ``env.`` and a variable -> part of its value that needs a shell to evaluate; ``values`` lacks the key."""
     unset: list[tuple[str, int]] = field(default_factory=list)
-    """Words that are only a variable that the script does not set, with their lines."""
+    """(Word, line) of words that are only a variable, which the script does not set."""
     added: set[str] = field(default_factory=set)
     """Keys that were written with ``+``, whether or not verl's files have them."""
     script: bool = False
@@ -58,7 +58,7 @@ class Given:
     folder: str | None = ""
     """Working directory of the training (``Command.folder``)."""
     others: tuple[int, ...] = ()
-    """Lines of other calls of verl in the script with different words."""
+    """Lines of further calls of verl in the script, with other words."""
 
 
 def read_given(text: str, name: str, folder: str = ".") -> Given:
@@ -116,7 +116,7 @@ def _resolved(run: Given) -> Given:
 
 
 def _followed(key: str, values: Mapping[str, Any]) -> Any:
-    """Returns the value of ``key``, or of the key that it follows, if that is set."""
+    """Returns the value of ``key``, with a reference to another key resolved if that key is set."""
     seen = {key}
     value = values[key]
     while isinstance(value, str) and (other := _FOLLOWS.fullmatch(value)) and other[1] not in seen:
@@ -126,7 +126,7 @@ def _followed(key: str, values: Mapping[str, Any]) -> Any:
 
 
 def _refuse_engine_named(text: str, name: str) -> None:
-    """Refuses an unreadable script by the engine that it names, if any."""
+    """Raises ``ConfigError`` for a script that cannot be read, if it names an engine that trials do not support."""
     named = re.search(r"--config-name[= ]['\"]?([\w.-]+)", text)
     why = files_refusal(named[1]) if named is not None else None
     if named is not None and why is not None:
@@ -188,14 +188,14 @@ def _of_call(call: Command, name: str) -> Given:
 
 
 def _is_verls(option: str, value: str) -> bool:
-    """Tells whether the option names verl's own folder, or its own configuration in it."""
+    """Tells whether the option names verl's own configuration folder, or its own configuration."""
     if option in ("--config-path", "-cp"):
         return value.removeprefix("./").rstrip("/") == "config"
     return option in _NAMES and value.removesuffix(".yaml") == _CONFIG
 
 
 def _check_engine(words: Sequence[Word], name: str) -> None:
-    """Refuses another configuration of verl's own by its engine."""
+    """Raises ``ConfigError`` if the words name a configuration of verl's for an engine that trials do not support."""
     for place, word in enumerate(words):
         option, _, value = word.text.partition("=")
         value = value or "".join(each.text for each in words[place + 1 : place + 2])
@@ -266,7 +266,7 @@ def _of_yaml(text: str, name: str) -> Given:
 
 
 def _check_defaults(entry: Entry | None, name: str) -> None:
-    """Refuses a Hydra configuration that starts from another one than verl's own."""
+    """Raises ``ConfigError`` for a Hydra configuration whose base is not verl's own."""
     parts = [] if entry is None else entry.plain if isinstance(entry.value, list) else [entry.plain]
     for part in parts:
         if part not in ("_self_", _CONFIG):
@@ -274,7 +274,7 @@ def _check_defaults(entry: Entry | None, name: str) -> None:
 
 
 def _leaves(entries: Mapping[str, Entry], before: str = "") -> Iterator[tuple[str, Entry]]:
-    """Yields dotted key -> entry; mappings are split, except knobs that are whole mappings."""
+    """Yields (dotted key, entry); mappings are split, except mappings that are knobs as a whole."""
     for name, entry in entries.items():
         key = f"{before}{name}"
         if isinstance(entry.value, dict) and entry.value and key not in WHOLE:

@@ -1,4 +1,4 @@
-"""Writes a configuration in verl's terms. Pure."""
+"""Converts a configuration to verl's keys. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def settings(
     longest: int | None = None,
     passthrough: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns verl's keys for ``configuration``, as TRL's ``settings``; knobs without an effect have verl's own value.
+    """Returns verl's keys for ``configuration``, as TRL's ``settings``; knobs without an effect have verl's default.
 
     ``device`` must be ``cuda``: verl 0.9.1 does not train on a CPU. ``passthrough`` contains no knobs.
     """
@@ -80,10 +80,10 @@ def render(
     cores: int = 0,
     **trial: Unpack[TrialArguments],
 ) -> TrialSpec:
-    """Builds the spec of one trial: ``settings`` holds verl's overrides by dotted key.
+    """Builds the spec of one trial: its ``settings`` are verl's overrides by dotted key.
 
     The spec has one process for any number of GPUs, because verl starts its workers itself. ``cores`` of the machine
-    determine Ray's number of CPUs (``ray.cpus``); 0 leaves it to Ray.
+    determine Ray's number of CPUs (``ray.cpus``); 0 leaves the number to Ray.
 
     Raises ValueError for a knob, value or device that verl cannot take.
     """

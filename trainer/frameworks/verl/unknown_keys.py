@@ -22,15 +22,15 @@ from trainer.frameworks.verl.key_handling import handling_of
 from trainer.frameworks.verl.key_tables import MIXED, NOT_IN_VERLS_FILES
 
 _FREE = re.compile(r"(?:^|\.)(?:override_\w+|\w*_kwargs|hydra|env_vars)\.")
-"""Matches places below which any key may be added."""
+"""Matches mappings in which any key may be added."""
 _CLOSE, _SURE = 0.75, 0.85
-"""Likeness of two names (``difflib``) above which a key is taken for a slip; an added key needs the second."""
+"""Similarity of two names (``difflib``) above which a key counts as misspelt; an added key needs the second."""
 _VERSION = "0.9.1"
 _RECORDED = json.loads(Path(__file__).with_name("fields.json").read_text("utf-8"))
 
 
 def _whole(table: Mapping[str, str]) -> Iterator[str]:
-    """Yields the whole names of a table from place to names."""
+    """Yields the whole names in a table from mapping to names."""
     for place, names in table.items():
         yield from (name if place == "." else f"{place}.{name}" for name in names.split())
 
@@ -46,7 +46,7 @@ def _with_alike(keys: frozenset[str]) -> frozenset[str]:
 KEYS = _with_alike(frozenset(_whole(_RECORDED["keys"])))
 """Keys of 0.9.1, by their whole names."""
 EARLIER = frozenset(_whole(_RECORDED["earlier"]))
-"""Keys of earlier versions alone."""
+"""Keys that only earlier versions have."""
 
 
 def is_known(key: str) -> bool:
@@ -58,9 +58,9 @@ def is_known(key: str) -> bool:
 
 
 def check_known(key: str, added: Set[str], name: str, line: int) -> None:
-    """Refuses an unknown key that is similar to one of verl's.
+    """Raises ``ConfigError`` for an unknown key that is similar to one of verl's keys, and names that key.
 
-    ``added`` are keys, or their mappings, written with ``+``. Raises ConfigError with the similar key.
+    ``added`` are keys, or their mappings, written with ``+``.
     """
     meant = "" if _is_added(key, added) or key in EARLIER or is_known(key) else _closest(key, _CLOSE)
     if meant:
@@ -69,7 +69,7 @@ def check_known(key: str, added: Set[str], name: str, line: int) -> None:
 
 
 def notes_of(lines: Mapping[str, int], added: Set[str], name: str) -> Iterator[str]:
-    """Returns notes on the keys in ``lines`` that verl 0.9.1 does not have."""
+    """Yields notes on the keys in ``lines`` that verl 0.9.1 does not have."""
     unknown = [key for key in lines if not is_known(key)]
     earlier = [key for key in unknown if key in EARLIER]
     if earlier:
@@ -88,7 +88,7 @@ def _is_added(key: str, added: Set[str]) -> bool:
 
 @cache
 def _places() -> frozenset[str]:
-    """Returns all mappings of verl's keys."""
+    """Returns all mappings that contain verl's keys."""
     return frozenset(above for key in KEYS for above in _above(key))
 
 

@@ -1,4 +1,4 @@
-"""Counts the clipping of the gradient as a part of the update, where transformers' trainers clip it."""
+"""Attributes the time of gradient clipping to the update, in transformers' trainers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Detects compilation within a cycle: it happens once for each new shape, so a long run's average hardly contains
-it."""
+"""Detects compilations in a cycle: one for each new shape, so they are a small part of a long run."""
 
 from __future__ import annotations
 

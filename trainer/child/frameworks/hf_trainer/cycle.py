@@ -1,4 +1,4 @@
-"""Wraps the methods of a transformers ``Trainer`` for one cycle, and builds the cycle's record."""
+"""Patches a transformers ``Trainer``'s methods to measure cycles, and builds the record of a cycle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .rollout import CycleTally, MeteredRollout
 from .together import Together, install_waits
 
 METHODS = ("compute_loss", "training_step", "get_batch_samples", "log", "_maybe_log_save_evaluate")
-"""Methods that are wrapped in every trainer; the meter does not support a trainer without them."""
+"""Methods that are wrapped in every trainer; a trainer without them is not supported."""
 
 
 def check_methods(trainer: Any, methods: Sequence[str]) -> None:
@@ -42,7 +42,7 @@ class TrainerLog:
         return sum(values) / len(values) if values else None
 
     def check(self, scaled: bool) -> None:
-        """Raises ``NotFiniteError``. With a loss scaler (fp16) an infinite norm only means a skipped step."""
+        """Raises ``NotFiniteError`` if loss or gradient norm is not finite; a loss scaler (fp16) allows any norm."""
         if self.losses and not bool(torch.isfinite(torch.stack([x.float() for x in self.losses])).all()):
             raise NotFiniteError("the loss is not finite", Phase.UPDATE)
         norm = self.mean("grad_norm")
@@ -51,7 +51,7 @@ class TrainerLog:
 
 
 class OptimizerPhase(TrainerCallback):  # type: ignore[misc]
-    """Counts the optimizer step, the scheduler and the freeing of gradients as part of the update."""
+    """Attributes the time of optimizer, scheduler and the freeing of gradients to the update."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -79,7 +79,7 @@ def split_by_gradient(compute: Any, meter: Meter) -> Any:
 
 
 def install_update(trainer: Any, meter: Meter, rollout: MeteredRollout, reports: TrainerLog, module: Any) -> None:
-    """Wraps the methods of an update, the waits between ranks, and the trainer's reports of a step."""
+    """Patches the trainer: attributes times to update and waits, counts inputs, and collects losses and logs."""
 
     def compute_loss(compute: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         rollout.count_inputs(inputs)
@@ -106,7 +106,7 @@ def install_update(trainer: Any, meter: Meter, rollout: MeteredRollout, reports:
 
 
 def over_ranks(tally: CycleTally, together: Together) -> CycleTally:
-    """Returns the sum of all ranks' tallies."""
+    """Returns the tally over all ranks: sums, and the widest micro-batch."""
     if together.size == 1:
         return tally
     parts: List[CycleTally] = together.all(tally)

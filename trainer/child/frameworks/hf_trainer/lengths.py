@@ -8,11 +8,10 @@ import torch
 
 
 class ExactLengths:
-    """Logits processor that makes each row exactly as long as its given length.
+    """Logits processor that gives each completion exactly its given length, in tokens.
 
-    It forbids the end of sequence before token L and forces it as token L; a row at the maximum gets none, like a
-    clipped completion. Everything that depends on the lengths is made before the first token, so that no step waits for
-    the device.
+    Forbids the end-of-sequence token before token L and forces it as token L. A completion of maximum length gets none,
+    as if it were clipped. All masks are made before the first token, so that no step waits for the device.
     """
 
     def __init__(

@@ -109,7 +109,7 @@ SDPA_KERNELS = {
     "mem_efficient": "mem_efficient_sdp_enabled",
     "math": "math_sdp_enabled",
 }
-"""Kernels of ``torch.nn.functional.scaled_dot_product_attention`` -> the question in ``torch.backends.cuda``."""
+"""Kernel of ``torch.nn.functional.scaled_dot_product_attention`` -> function in ``torch.backends.cuda``: is it on?"""
 
 
 class Loop:
@@ -130,7 +130,7 @@ class Loop:
     """Module of the trainer's class."""
 
     def __init__(self, trial: TrialContext, trainer: Any, updates: int, watch: Any = None) -> None:
-        """Takes the optimizer updates of a cycle, and the watch of the engine (``EngineWatch``) if there is one."""
+        """Prepares the loop; ``updates``: optimizer updates in a cycle, ``watch``: the engine's counters, if any."""
         cycle.check_methods(trainer, (*self.METHODS, *self.PHASES, self.LOGPS))
         self._trial = trial
         self._spec = trial.spec
@@ -164,14 +164,14 @@ class Loop:
         return 1
 
     def prepare(self) -> None:
-        """Changes the trainer as the trial requires, before anything is measured."""
+        """Changes the trainer as the configuration requires, before anything is measured."""
 
     def quality(self) -> Quality:
         """Returns the quality guard of the framework."""
         return Quality(self._trainer, self._trial.journal, self._trial.rank)
 
     def wrap_phases(self) -> None:
-        """Wraps the methods that make up phases before the update."""
+        """Attributes the time of methods before the update to their phases."""
         trainer, meter = self._trainer, self._meter
         for name, phase in self.PHASES.items():
             setattr(trainer, name, meter.wrap(getattr(trainer, name), phase))
@@ -276,7 +276,7 @@ class Loop:
 
     @property
     def _rows(self) -> int:
-        """Rows generated in a cycle, over all ranks."""
+        """Completions generated in a cycle, over all ranks."""
         return self._updates * self._spec.rows_per_update // int(self._trainer.args.num_iterations)
 
     def _close(self) -> None:
@@ -322,7 +322,7 @@ class Loop:
         self._pass_on(record, tally, retries)
 
     def _pass_on(self, record: CycleRecord, tally: cycle.CycleTally, retries: Optional[Mapping[str, int]]) -> None:
-        """Writes the record, checks the cycle, and decides whether the training ends."""
+        """Writes the records that are settled, checks the cycle, and decides whether the training ends."""
         kind, peaks, accepted = record.cycle_kind, record.peaks, record.accepted
         records = self._settling.pass_on(record)
         self._tell(records)

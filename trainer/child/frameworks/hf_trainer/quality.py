@@ -1,4 +1,4 @@
-"""Checks that trained and generating policy agree within limits, and so do the gradient and the bf16 gradient.
+"""Checks that the trainer's log-probs are close to the rollout's, and its gradient to the bf16 gradient.
 
 If TRL corrects for the rollout engine's rounding, it computes the trainer's log-probs, which are compared in every
 cycle. Otherwise they are computed here, for a few rows of the untimed warm-up.
@@ -22,9 +22,9 @@ from .together import Together
 
 COMPARED_ROWS = 2
 PROMPT_TOKENS = 32
-"""Most tokens of a prompt that are used, its last ones."""
+"""Prompt tokens that are compared at most, the last ones."""
 COMPLETION_TOKENS = 32
-"""Most tokens of a completion that are used, its first ones."""
+"""Completion tokens that are compared at most, the first ones."""
 PARAMETERS = 8
 """Weight matrices of the compared gradient, from the first layer to the last, without embedding and head."""
 FIRST_SCALE = 2.0**14
@@ -38,7 +38,7 @@ class TokenRows:
     ids: Any
     mask: Any
     completion: int
-    """Columns at the end that are the completion's."""
+    """Completion tokens of a row: the last columns."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Gradients:
 
 
 class NotComparableError(Exception):
-    """The trial rounds in a way whose gradient cannot be compared; the message gives the reason."""
+    """The trial's gradient cannot be compared with the bf16 gradient; the message gives the reason."""
 
 
 def change_of(trainer: Any) -> str:
@@ -71,7 +71,7 @@ def change_of(trainer: Any) -> str:
 
 
 def compare(trainer: Any, inputs: Mapping[str, Any]) -> Optional[Gradients]:
-    """Compares the gradient of the mean log-prob of a few tokens; ``None`` if nothing is rounded more coarsely.
+    """Compares the gradients of the mean log-prob of a few tokens; ``None`` without rounding coarser than bf16's.
 
     The model, its gradients and the optimizer stay unchanged. Dropout is off.
 
@@ -108,7 +108,7 @@ def compare(trainer: Any, inputs: Mapping[str, Any]) -> Optional[Gradients]:
 
 
 def take(inputs: Mapping[str, Any]) -> TokenRows:
-    """Returns a few tokens of the first rows."""
+    """Returns the compared tokens of the first rows: prompts' last, completions' first."""
     prompt, completion = inputs["prompt_ids"][:COMPARED_ROWS, -PROMPT_TOKENS:], inputs["completion_ids"][:COMPARED_ROWS]
     completion = completion[:, :COMPLETION_TOKENS]
     prompt_mask = inputs["prompt_mask"][:COMPARED_ROWS, -PROMPT_TOKENS:]
@@ -119,7 +119,7 @@ def take(inputs: Mapping[str, Any]) -> TokenRows:
 
 
 def sample(model: Any) -> List[Any]:
-    """Returns trained weight matrices, evenly from the first to the last, the same for every model of a kind.
+    """Returns up to ``PARAMETERS`` trained weight matrices, spread over the layers, the same for equal models.
 
     For an adapter, takes the second matrix: the first has no gradient while the second is zero, as at the start.
     """
@@ -211,7 +211,7 @@ LARGEST = 50.0
 
 
 class Quality:
-    """The quality guard of one rank.
+    """Checks log-probs and gradients on one rank.
 
     Call ``install`` before the phases are wrapped, so that no phase includes its work; ``begin`` before a cycle,
     ``mismatch`` and then ``check`` after it. All ranks do the same.
@@ -237,7 +237,7 @@ class Quality:
         self._last: Optional[float] = None
 
     def install(self) -> None:
-        """Records the outputs of every generation."""
+        """Patches the trainer: compares log-probs after every generation, and gradients once in the warm-up."""
 
         def watched(generate: Any, *args: Any, **kwargs: Any) -> Any:
             inputs = generate(*args, **kwargs)
@@ -247,7 +247,7 @@ class Quality:
         replace(self._trainer, "_generate_and_score_completions", watched)
 
     def begin(self, kind: CycleKind) -> None:
-        """Announces a cycle of this kind."""
+        """Starts a cycle of ``kind``, without a mismatch so far."""
         self._kind = kind
         self._parts.clear()
         self._last = None
@@ -264,7 +264,7 @@ class Quality:
         """Checks the last mismatch; call it after ``mismatch``.
 
         Raises:
-            QualityError: with the figure and its limit.
+            QualityError: the mismatch is above the limit; with both figures.
             NotFiniteError: the trainer's own log-probs are not numbers.
         """
         if self._last is None:

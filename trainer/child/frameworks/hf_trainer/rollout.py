@@ -26,9 +26,9 @@ class CycleTally:
 class MeteredRollout:
     """Sets the completion lengths of each generation and counts its results; subclasses hook one framework each.
 
-    ``aim`` sets the lengths of the cycle's rows, over all ranks in order of generation; ``None`` leaves them to the
-    model. ``stretch_last`` makes the cycle's last generation the worst case, with prompts and completions at their
-    maximum: by then the gradients of earlier micro-batches are allocated.
+    ``aim`` sets the lengths of the cycle's rows, in tokens, over all ranks in order of generation; ``None`` leaves them
+    to the model. ``stretch_last`` makes the last generation of a cycle the worst case, with prompts and completions of
+    maximum length: by then the gradients of earlier micro-batches are allocated.
     """
 
     def __init__(self, trainer: Any, max_prompt: int, max_completion: int, generations: int, rank: int) -> None:
@@ -50,11 +50,11 @@ class MeteredRollout:
         """Called while an engine that is about to go to sleep still holds its weights and its cache."""
 
     def install(self) -> None:
-        """Wraps methods of the trainer, the model or the engine; no source is edited."""
+        """Patches the generation methods of trainer, model or engine, to set completion lengths and count tokens."""
         raise NotImplementedError
 
     def aim(self, kind: CycleKind, targets: Optional[Sequence[int]], stretch_last: bool = False) -> None:
-        """Sets the lengths of the next cycle."""
+        """Starts a cycle: sets the completion lengths, in tokens, and resets the tally."""
         self._targets, self._stretch_last = targets, stretch_last
         self.tally = CycleTally()
         # A forced length is no truncation: masking those rows would take work out of the update.
@@ -78,8 +78,8 @@ class MeteredRollout:
         return self._stretch_last and self.tally.generations == self._generations - 1
 
     def _of_engine(self, prompts: Optional[int] = None) -> Sequence[int]:
-        """Returns the lengths of the rows an engine generates: with tensor parallelism those of all its ranks, unless
-        it receives only the ``prompts`` of one rank."""
+        """Returns the completion lengths of an engine's rows: with tensor parallelism those of all its ranks, unless it
+        gets only the ``prompts`` of one rank."""
         pending = self._pending or []
         size = int(self._trainer.vllm_tensor_parallel_size)
         if size == 1 or prompts == len(pending):
@@ -87,11 +87,11 @@ class MeteredRollout:
         return self._of_ranks(len(pending), self._rank // size * size, size)
 
     def _of_ranks(self, rows: int, first: int, count: int) -> List[int]:
-        """Returns the lengths of the ``rows`` of each of ``count`` ranks from ``first``, in the next generation."""
+        """Returns the completion lengths of ``rows`` rows of each of ``count`` ranks from rank ``first``."""
         return [length for rank in range(first, first + count) for length in self._lengths(rows, rank) or []]
 
     def _of_all(self, rows: int) -> Optional[List[int]]:
-        """Returns the lengths of all ranks' rows, which a server generates at once; ``None`` leaves them free."""
+        """Returns the completion lengths of all ranks' rows; ``None`` if the model decides."""
         return self._of_ranks(rows, 0, int(self._trainer.accelerator.num_processes)) or None
 
     def _add(self, lengths: List[int], clipped: int, prompt_tokens: int) -> None:
@@ -105,7 +105,7 @@ class MeteredRollout:
         self._pending = None
 
     def _lengths(self, rows: int, rank: Optional[int] = None) -> Optional[List[int]]:
-        """Returns the lengths of this rank's rows in the next generation; ranks hold consecutive slices."""
+        """Returns the next generation's completion lengths on this rank, or ``rank``; ``None`` if the model decides."""
         if self._is_worst:
             return [self._max_completion] * rows
         if self._targets is None:
@@ -118,7 +118,7 @@ class MeteredRollout:
         return [max(1, min(length, self._max_completion)) for length in wanted]
 
     def count_inputs(self, inputs: Any) -> None:
-        """Counts the inputs of an update's forward pass."""
+        """Counts the tokens and the shape of an update's forward pass, padding included."""
         rows, prompt = map(int, inputs["prompt_ids"].shape)
         completion = int(inputs["completion_ids"].shape[1])
         self.tally.computed_tokens += rows * (prompt + completion)

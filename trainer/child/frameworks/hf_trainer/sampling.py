@@ -24,7 +24,7 @@ def exactly(sampling: Any, length: int, *, unended: bool = False) -> Any:
 
 
 def stretch(prompt: Sequence[int], length: int) -> List[int]:
-    """Returns ``prompt`` repeated to ``length`` tokens, with its own end; a longer prompt stays unchanged."""
+    """Returns ``prompt`` repeated to ``length`` tokens, ending with its own end; a longer prompt stays unchanged."""
     ids = list(prompt)
     if not ids or len(ids) >= length:
         return ids

@@ -41,12 +41,10 @@ class Together:
         return worst(own, self.all(own))
 
     def slowest(self, seconds: float, phases: Mapping[str, float]) -> Tuple[float, Dict[str, float]]:
-        """Returns a cycle's seconds, equal on every rank, and this rank's phases.
+        """Returns the ranks' largest ``seconds``, and this rank's ``phases`` with the difference added to ``wait``.
 
-        All ranks begin after one barrier and end after another: their clocks differ only by when the machine let each
-        continue after a barrier, which counts as waiting.
-
-        ``phases`` are seconds by phase; they sum to ``seconds``.
+        All ranks begin after one barrier and end after another, so the difference is only the time until a rank goes on
+        after a barrier. ``phases`` are seconds by phase; they sum to ``seconds``.
         """
         longest = max(self.all(seconds))
         times = dict(phases)
@@ -55,7 +53,7 @@ class Together:
         return longest, times
 
     def highest(self, own: Any) -> Any:
-        """Returns the peaks of all ranks, the largest of each field."""
+        """Returns the largest value of each field of all ranks' peaks."""
         whole = None
         for peaks in self.all(own):
             whole = highest(whole, peaks)
@@ -63,7 +61,7 @@ class Together:
 
 
 def install_waits(module: Any, accelerator: Any, meter: Meter) -> None:
-    """Counts a rank's time in collectives of the trainer's own code as ``wait``; a broadcast starts no other work.
+    """Attributes a rank's time in the trainer's own collectives, other than broadcasts, to ``wait``.
 
     Gradients are reduced during the backward pass and belong to the update.
 

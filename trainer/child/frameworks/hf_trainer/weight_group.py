@@ -10,11 +10,11 @@ from .around import replace
 
 LOOPBACK = "127.0.0.1"
 PORT_VARIABLE = "AUTOTUNE_TRIAL_GROUP_PORT"
-"""Variable with the port, for a trainer without a setting for it."""
+"""Environment variable with the port, for a trainer that has no setting for a port."""
 
 
 def meet_at_home(extension: Any) -> None:
-    """Makes the worker extension's process group listen on the loopback, whatever address its client names.
+    """Makes the process group of a worker extension listen on the loopback, whatever address its client names.
 
     TRL 0.18's and ms-swift 4.6's clients name 0.0.0.0, and any client of the group's store can load pickles.
     """

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 PREFIX = "megatron."
-"""Prefix of each argument's name."""
+"""Prefix of each argument of ``megatron rlhf``."""
 _ABSENT = ("megatron", "mcore_bridge", "swift.megatron.utils")
 
 
@@ -66,27 +66,27 @@ def shape() -> Any:
 
 
 def shapes() -> List[Any]:
-    """Returns the dataclass of ``swift rlhf``."""
+    """Returns the dataclass of ``swift rlhf``, in a list."""
     return [importlib.import_module("swift.arguments").RLHFArguments]
 
 
 def others() -> Dict[str, Any]:
-    """Returns the dataclasses of further arguments by prefix."""
+    """Returns prefix -> dataclass of further arguments: those of ``megatron rlhf``, if readable."""
     found = shape()
     return {} if found is None else {PREFIX: found}
 
 
 def version() -> Dict[str, str]:
-    """Returns the version, under its key in the answer."""
+    """Returns ms-swift's version, under its key in the answer."""
     return {"ms_swift": importlib.metadata.version("ms-swift")}
 
 
 def refusal(keys: Mapping[str, List[str]]) -> Optional[str]:
-    """Returns the objection of ms-swift's own parser to ``keys`` (argument -> words), in one line; ``None`` if
-    accepted.
+    """Returns the error of ms-swift's own parser about ``keys`` (argument -> words), in one line; ``None`` if there is
+    none.
 
-    Those of ``megatron rlhf`` begin with ``megatron.PREFIX``. Checks beyond the parser are left to the trial: they load
-    the model's configuration, connect to a rollout server, and make folders.
+    Arguments of ``megatron rlhf`` begin with ``PREFIX``. Checks beyond the parser are left to the trial: they load the
+    model's configuration, connect to a rollout server, and make folders.
     """
     theirs = bool(keys) and all(key.startswith(PREFIX) for key in keys)
     parser = _parser([others()[PREFIX]] if theirs else shapes())
@@ -100,7 +100,7 @@ def refusal(keys: Mapping[str, List[str]]) -> Optional[str]:
 
 
 def _parser(classes: List[Any]) -> Any:
-    """Builds the parser of the dataclasses, which raises ``ValueError`` instead of ending the process."""
+    """Builds the parser of the dataclasses; on errors it raises ``ValueError`` instead of ending the process."""
     from swift.utils.utils import _patch_get_type_hints
     from transformers import HfArgumentParser
 

@@ -1,4 +1,4 @@
-"""Gives ms-swift prompts and rewards, and drives its trainer cycle by cycle: lengths of rollouts, methods by phase."""
+"""Gives ms-swift prompts and rewards, and measures its trainer by cycles: sets completion lengths, and times phases."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SwiftRollout(MeteredRollout):
         self._pad = trainer.template.tokenizer.pad_token_id
 
     def take_shapes(self) -> None:
-        """Returns ``None``: forward passes of ms-swift are not counted."""
+        """Returns ``None``: shapes of ms-swift's forward passes are not counted."""
 
     @property
     def masks_truncated(self) -> bool:
@@ -45,7 +45,7 @@ class SwiftRollout(MeteredRollout):
         self._trainer.args.overlong_filter = masks
 
     def install(self) -> None:
-        """Wraps methods of the trainer, the templates and the engine; no source is edited."""
+        """Patches trainer, templates and engine or server client, to set completion lengths and count tokens."""
         trainer = self._trainer
         served = trainer.args.use_vllm and trainer.vllm_mode == "server"
         replace(trainer, "_generate_and_score_completions", self._round)
@@ -61,7 +61,7 @@ class SwiftRollout(MeteredRollout):
             replace(trainer.engine.model, "generate", self._by_model)
 
     def _infer(self, infer: Any, requests: Any, *args: Any, **kwargs: Any) -> Any:
-        """Sets the lengths of all ranks' rows, rank by rank, which the main process requests from the server."""
+        """Sets the completion lengths in the main process's request, which has all ranks' rows, rank by rank."""
         if self._pending is not None:
             lengths = self._of_all(len(self._pending)) or []
             if len(lengths) != len(requests):
@@ -79,7 +79,7 @@ class SwiftRollout(MeteredRollout):
         return batches
 
     def _batches(self, prepare: Any, *args: Any, **kwargs: Any) -> Any:
-        """Counts the rows that are trained on, out of all generated ones."""
+        """Counts the completions that are trained on, out of all generated ones."""
         batches = prepare(*args, **kwargs)
         for batch in batches:
             self._count(batch)
@@ -96,7 +96,7 @@ class SwiftRollout(MeteredRollout):
         self.tally.clipped += self._clipped(grpo_batch, lengths)
 
     def _clipped(self, grpo_batch: Any, lengths: List[int]) -> int:
-        """Returns the number of completions cut off at the maximum; a row with a shorter set length is not one."""
+        """Returns the number of completions cut off at the maximum length, not at a shorter set length."""
         if self._pending is not None:
             return sum(1 for length in lengths if length >= self._max_completion)
         return int(grpo_batch.truncated_mask.sum())
@@ -149,7 +149,7 @@ class SwiftRollout(MeteredRollout):
         return list(ends) if isinstance(ends, (list, tuple)) else [int(ends)]
 
     def _add_request(self, add: Any, inputs: Any, config: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
-        """Sets vLLM's sampling parameters of each request; requests come in the order of the rows."""
+        """Sets the length of each request for vLLM; requests come in the order of the rows."""
         if self._pending is not None:
             lengths = self._of_engine()
             config = exactly(config, lengths[self._requests % len(lengths)])
@@ -167,7 +167,7 @@ class SwiftRollout(MeteredRollout):
 
 
 def _stops_nothing(criterion: Any, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
-    """Computes a stopping criterion of ms-swift, which then stops nothing."""
+    """Runs a stopping criterion of ms-swift, but returns zeros, so that it stops nothing."""
     return torch.zeros_like(criterion(input_ids, scores, **kwargs))
 
 
@@ -184,30 +184,30 @@ class SwiftLoop(Loop):
     MODULE = "swift.rlhf_trainers.grpo_trainer"
 
     def sharing(self) -> int:
-        """Returns the ranks that share a sequence; ms-swift has multiplied the accumulation by them
+        """Returns the ranks that share a sequence; ms-swift has already multiplied the accumulation by their number
         (``GRPOTrainer.__init__``)."""
         return int(self._trainer.template.sequence_parallel_size)
 
     def prepare(self) -> None:
-        """Checks the rows of an update."""
+        """Checks the number of completions of an update."""
         trainer, args = self._trainer, self._trainer.args
         own = int(args.per_device_train_batch_size) * int(args.gradient_accumulation_steps)
         check_rows(own * (int(trainer.accelerator.num_processes) // self.sharing()), self._spec)
 
     def quality(self) -> Quality:
-        """Returns the guard of the rollout's log-probs."""
+        """Returns the check of the rollout's log-probs."""
         trainer, trial = self._trainer, self._trial
         return SwiftQuality(trainer, trial.journal, trial.rank, judged=samples_freely(trainer.args))
 
 
 class SwiftQuality(Quality):
-    """Guard of the agreement of rollout and trainer, from the log-probs that ms-swift computes in every cycle.
+    """Checks the agreement of rollout and trainer, from the log-probs that ms-swift computes in every cycle.
 
-    Gradients are not compared with those of bf16; a note states it.
+    Gradients are not compared with bf16 gradients; a note states this.
     """
 
     def install(self) -> None:
-        """Watches the batches of every generation."""
+        """Patches the trainer: compares the log-probs of every generation."""
 
         def watched(prepare: Any, *args: Any, **kwargs: Any) -> Any:
             batches = prepare(*args, **kwargs)
@@ -222,7 +222,7 @@ class SwiftQuality(Quality):
 
 
 OWN = "ms_swift"
-"""Kind of a reward that ms-swift, or a plugin of the user's, has itself."""
+"""Kind of a reward that ms-swift, or a plugin of the user's, defines."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ def rewards_of(spec: TrialSpec) -> List[Callable[..., Any]]:
 def register_rewards(spec: TrialSpec, rewards: Sequence[Callable[..., Any]], raw: bool) -> List[str]:
     """Registers the rewards with ms-swift; returns the names for ``reward_funcs``, ms-swift's own included.
 
-    ``raw`` tells that prompts are plain texts, so that TRL would give completions as texts, not as messages.
+    ``raw``: prompts are plain texts, so TRL would give rewards texts instead of messages.
     """
     names: List[str] = []
     made = iter(rewards)
@@ -297,7 +297,7 @@ def _class(function: Callable[..., Any], name: str, raw: bool) -> Any:
 
 
 def _reward_arguments(completions: List[str], messages: Any, columns: Dict[str, Any], raw: bool) -> Dict[str, Any]:
-    """Returns the arguments for a reward of TRL's signature: prompts without the generated messages."""
+    """Returns the arguments for a reward with TRL's signature; prompts are without the generated messages."""
     prompts: List[Any] = [[message for message in row if message["role"] != "assistant"] for row in messages]
     written: List[Any] = list(completions)
     if raw:

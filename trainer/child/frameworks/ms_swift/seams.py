@@ -56,7 +56,7 @@ def _logprob_rows(rows: int) -> None:
 
 
 def _rows(value: Any, rows: slice, count: int) -> Any:
-    """Returns the rows of a tensor with one entry for each row; any other value unchanged."""
+    """Returns the ``rows`` of a tensor whose first size is ``count``; any other value unchanged."""
     if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == count:
         return value[rows]
     return value

@@ -22,7 +22,7 @@ from ..hf_trainer.weight_group import meet_at_home
 
 MARK = "autotune_lengths"
 Wish = Tuple[Optional[int], Optional[int]]
-"""(Tokens of the completion, tokens of the prompt); ``None`` leaves the length unchanged."""
+"""(Completion length, prompt length) in tokens; ``None`` leaves a length unchanged."""
 NATURAL: Wish = (None, None)
 SHARED = (
     *("model_type", "template", "system", "use_chat_template", "template_backend", "response_prefix"),
@@ -49,7 +49,7 @@ def unmarked(request: Any) -> Tuple[Any, Wish]:
 
 
 def with_lengths(infer: Any, self: Any, infer_requests: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-    """Reads the marked lengths for ``GRPOVllmEngine.infer``, which adds the requests in their order."""
+    """Wraps ``GRPOVllmEngine.infer``, which adds the requests in their order: takes the marked lengths from them."""
     rows = [unmarked(request) for request in infer_requests]
     token = _wishes.set(iter([wish for _, wish in rows]))
     try:
@@ -71,7 +71,7 @@ def with_length(infer_async: Any) -> Any:
 
 
 def adding(add: Any, self: Any, inputs: Any, generation_config: Any, *args: Any, **kwargs: Any) -> Any:
-    """Applies the marked lengths of the next request for ``_add_request``."""
+    """Wraps ``_add_request``: applies the marked lengths of the next request."""
     tokens, prompt = next(_wishes.get() or iter(()), NATURAL)
     if prompt is not None:
         inputs = {**inputs, "input_ids": stretch(list(inputs["input_ids"]), prompt)}
@@ -92,7 +92,7 @@ def install() -> None:
 
 
 def main(directory: Path, words: Sequence[str]) -> None:
-    """Serves until the process is ended."""
+    """Serves with the command line ``words``, until the process is ended."""
     from swift.arguments import RolloutArguments
     from swift.pipelines.infer import rollout
 
@@ -105,7 +105,7 @@ def main(directory: Path, words: Sequence[str]) -> None:
 
 
 def shared(spec: TrialSpec, folder: str, names: Any) -> Dict[str, Any]:
-    """Returns the server arguments that the trial itself sets, limited to those the server knows."""
+    """Returns the server arguments that the trial itself sets, limited to arguments the server knows."""
     from . import arguments
 
     own: Dict[str, Any] = {key: spec.passthrough[key] for key in SHARED if key in spec.passthrough}

@@ -1,5 +1,4 @@
-"""Drives the trainer of TRL 0.18 cycle by cycle: sets the lengths of its rollouts, and assigns its methods to the
-phases."""
+"""Measures TRL 0.18's trainer by cycles: sets completion lengths, and times phases."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ class OpenR1Rollout(MeteredRollout):
     """Sets and counts the lengths of each generation in TRL 0.18."""
 
     def install(self) -> None:
-        """Wraps ``generate`` of the engine, client or model, and the tokenizer's call; no source is edited."""
+        """Patches ``generate`` of engine, client or model, and the tokenizer, to set lengths and count tokens."""
         trainer = self._trainer
         self._stretch_prompts(trainer.processing_class)
         if trainer.use_vllm and trainer.vllm_mode == "server":
@@ -36,7 +35,7 @@ class OpenR1Rollout(MeteredRollout):
             replace(trainer.accelerator.unwrap_model(trainer.model), "generate", self._by_model)
 
     def _stretch_prompts(self, tokenizer: Any) -> None:
-        """Makes every prompt as long as the longest in the worst case."""
+        """Makes every prompt of the worst case as long as the longest prompt."""
         outer, kind = self, type(tokenizer)
 
         class Stretching(kind):  # type: ignore[misc, valid-type]
@@ -68,7 +67,7 @@ class OpenR1Rollout(MeteredRollout):
     """Tokens of the prompts that this rank tokenized last, after TRL's cut."""
 
     def _by_client(self, generate: Any, prompts: Sequence[str], n: int = 1, **sampling: Any) -> Any:
-        """Sets the lengths of all ranks' rows in the main process's request: ``n`` for each prompt, rank by rank."""
+        """Sets the completion lengths in the main process's request: all ranks' prompts, ``n`` rows for each."""
         lengths = self._of_all(len(prompts) * n // int(self._trainer.accelerator.num_processes))
         if lengths is None:
             return generate(prompts=prompts, n=n, **sampling)
@@ -77,7 +76,7 @@ class OpenR1Rollout(MeteredRollout):
         return generate(prompts=marked, n=1, **sampling)
 
     def _broadcast(self, broadcast: Any, completions: Any, *args: Any, **kwargs: Any) -> Any:
-        """Finds the rank's own completions in TRL's broadcast (``grpo_trainer.py:1031`` of 0.18)."""
+        """Counts the rank's own completions in TRL's broadcast (``grpo_trainer.py:1031`` of 0.18)."""
         whole = broadcast(completions, *args, **kwargs)
         rows = len(whole) // int(self._trainer.accelerator.num_processes)
         self._pending = self._lengths(rows)
@@ -96,7 +95,7 @@ class OpenR1Rollout(MeteredRollout):
         return whole
 
     def _by_engine(self, generate: Any, prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
-        """Sets the lengths of an engine's rows without an earlier end of sequence: TRL 0.18 masks tokens after one."""
+        """Sets an engine's completion lengths, without an earlier end of sequence: TRL 0.18 masks tokens after one."""
         size = int(self._trainer.vllm_tensor_parallel_size)
         rows = len(prompts) // size
         self._pending = self._lengths(rows)
@@ -125,12 +124,12 @@ class OpenR1Loop(Loop):
     ROLLOUT = OpenR1Rollout
 
     def quality(self) -> Quality:
-        """Returns a guard that only compares gradients: TRL 0.18 returns no log-probs of its engine."""
+        """Returns a check of gradients only: TRL 0.18 returns no log-probs of its engine."""
         trainer, trial = self._trainer, self._trial
         return Quality(trainer, trial.journal, trial.rank, trainer._get_per_token_logps, judged=False)
 
     def wrap_phases(self) -> None:
-        """Wraps the methods that make up phases.
+        """Attributes the time of methods to phases.
 
         ``_generate_and_score_completions`` contains generation, rewards and log-probs, so generation is the time of the
         model's or the engine's ``generate``; tokenizing and padding around it are idle time.

@@ -17,7 +17,7 @@ from ...failures import IllegalSettingError
 from ...user_environment import import_key, put_trial_environment
 
 CHECKOUT = "AUTOTUNE_OPENR1"
-"""Variable that names the checkout."""
+"""Environment variable with the folder of the user's Open-R1 checkout."""
 SCRIPT = Path("src") / "open_r1" / "grpo.py"
 VERSIONS = ((0, 18), (0, 19))
 """TRL versions whose methods the meter knows: from the first, below the second."""
@@ -55,7 +55,7 @@ def bring_in() -> Dict[str, str]:
     """Imports the packages that affect the figures and returns their versions.
 
     Raises:
-        IllegalSettingError: another TRL than Open-R1 pins; figures of an unknown trainer would be wrong.
+        IllegalSettingError: a TRL version other than Open-R1's: figures of an unknown trainer would be wrong.
     """
     source = str(script().parent.parent)
     if source not in sys.path:

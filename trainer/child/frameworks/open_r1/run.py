@@ -24,7 +24,7 @@ from ..hf_trainer.weight_group import client_at_port
 from . import importing
 
 KIND = "open_r1"
-"""Kind of a reward in Open-R1's registry."""
+"""Kind of a reward that Open-R1's registry has."""
 SYSTEM = "system_prompt"
 COLUMN = "prompt"
 
@@ -158,7 +158,7 @@ def run_script(script: Path, path: Path) -> None:
 
 
 def install_rewards(trial: TrialContext, loaded: List[Any]) -> None:
-    """Installs the study's rewards besides those of Open-R1's registry; each marks its failures as its own.
+    """Patches Open-R1's reward lookup to return the study's rewards, whose failures are told from the framework's.
 
     Raises RewardFailedError for a reward that cannot be loaded.
     """
@@ -185,7 +185,7 @@ def install_rewards(trial: TrialContext, loaded: List[Any]) -> None:
 
 
 def install_trainer(trial: TrialContext, updates: int, loading: contextlib.ExitStack) -> None:
-    """Makes the trainer that ``grpo.py`` imports measure cycles."""
+    """Patches the trainer class that ``grpo.py`` imports, so that it measures cycles."""
     from .drive import OpenR1Loop
 
     def build(own: Any, trainer: Any, *args: Any, **kwargs: Any) -> None:

@@ -32,7 +32,7 @@ def unmark(prompt: Any) -> Tuple[Any, Optional[int]]:
 
 
 def with_lengths(generate: Any, self: Any, prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
-    """Reads marked prompts for ``LLM.generate``; suppresses the end of sequence, after which TRL masks."""
+    """Wraps ``LLM.generate``: reads marked lengths; suppresses the end of sequence, after which TRL masks."""
     rows = [unmark(prompt) for prompt in prompts]
     params: Any = sampling_params
     if any(length is not None for _, length in rows):
@@ -50,7 +50,7 @@ def install() -> None:
 
 
 def main(directory: Path, words: Sequence[str]) -> None:
-    """Serves until the process is ended."""
+    """Serves with the command line ``words``, until the process is ended."""
     from trl.scripts import vllm_serve
 
     del directory  # its options say everything

@@ -54,7 +54,7 @@ def after_import() -> None:
 
 
 def check_versions() -> None:
-    """Raises ``CpuDeepSpeedError`` outside the window, naming package and version."""
+    """Raises ``CpuDeepSpeedError`` for a package whose version is not in ``SUPPORTED``."""
     for package, (low, high) in SUPPORTED.items():
         try:
             version = metadata.version(package)

@@ -1,4 +1,4 @@
-"""Drives TRL's trainer cycle by cycle: sets the lengths of its rollouts, and assigns its methods to the phases."""
+"""Measures TRL's trainer by cycles: sets completion lengths, and times phases."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from .seams import apply_seams
 from .server_rollout import install_lengths
 
 EARLIER = ENGINE_KNOBS | {"precision", "fp8_emulate"}
-"""Seams that were applied before the trainer was built."""
+"""Patches that were applied before the trainer was built."""
 BATCHING = "transformers.generation.continuous_batching"
 NO_END = -1
-"""An id no token has: transformers' own word for "nothing ends a request but its length"."""
+"""A token id that no token has, by which transformers turns off the end-of-sequence token."""
 
 
 class TrlRollout(MeteredRollout):
     """Sets and counts the lengths of each generation in TRL."""
 
     def install(self) -> None:
-        """Wraps methods of the trainer and the model; no source is edited."""
+        """Patches the generation methods of trainer, model and engine, to set completion lengths and count tokens."""
         trainer = self._trainer
         replace(trainer, "_tokenize_prompts", self._tokenize)
         replace(trainer, "_generate_single_turn", self._turn)
@@ -75,8 +75,8 @@ class TrlRollout(MeteredRollout):
     def _by_engine(self, generate: Any, prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
         """Sets vLLM's sampling parameters for each prompt.
 
-        The end-of-sequence token is ignored rather than forbidden: so the engine's log-probs stay those of the policy,
-        which the importance-sampling correction compares with the trainer's.
+        The end-of-sequence token is ignored, not forbidden. So the engine's log-probs stay the policy's; TRL's
+        importance-sampling correction compares them with the trainer's.
         """
         if self._pending is not None:
             sampling_params = [exactly(sampling_params, length) for length in self._of_engine(len(prompts))]
@@ -89,7 +89,7 @@ class TrlRollout(MeteredRollout):
         return None if self._pending is None else self._of_all(len(self._pending))
 
     def _clipped(self, completion_ids: Any) -> int:
-        """Returns the number of completions cut off at the maximum; a row with a shorter set length is not one."""
+        """Returns the number of completions cut off at the maximum length, not at a shorter set length."""
         if self._pending is not None:
             return sum(1 for length in self._pending if length >= self._max_completion)
         ends = {*self._trainer.eos_token_ids, self._trainer._tokenizer.pad_token_id}
@@ -104,7 +104,7 @@ class TrlLoop(Loop):
     ROLLOUT = TrlRollout
 
     def prepare(self) -> None:
-        """Counts the shapes of passes without gradients, before they are chunked, and applies the knobs' patches."""
+        """Counts the shapes of passes without gradients, as they are chunked, and applies the patches for knobs."""
         shapes = self._rollout.shapes
 
         def met(compute: Any, *args: Any, **kwargs: Any) -> Any:
@@ -120,7 +120,7 @@ class TrlLoop(Loop):
         self._rollout.before_sleep = self._meter.look
 
     def wrap_phases(self) -> None:
-        """Wraps the methods that make up phases before the update, and the engine's sync of weights."""
+        """Attributes the time of methods before the update, and of the engine's weight sync, to their phases."""
         super().wrap_phases()
         if self._trainer.use_vllm:
             engine = self._trainer.vllm_generation
@@ -130,13 +130,13 @@ class TrlLoop(Loop):
 def continuous_with_lengths(
     generate_batch: Callable[..., Any], inputs: Sequence[Any], lengths: Optional[Sequence[int]], **kwargs: Any
 ) -> Any:
-    """Runs transformers' continuous batching with ``lengths[i]`` tokens for row i; ``None`` leaves lengths free.
+    """Runs transformers' continuous batching with ``lengths[i]`` tokens for row i; ``None``: the model decides.
 
     Its logits processors see rows of many requests packed together, so lengths are not set there: each request is
     submitted with its own ``max_new_tokens`` and no end-of-sequence token.
 
     Raises:
-        MeterError: this transformers submits its requests in an unsupported way.
+        MeterError: this version of transformers submits requests in an unsupported way.
         Exception: the error that ended the engine's thread; transformers itself only logs it and returns the rows
             finished by then.
     """
@@ -153,7 +153,7 @@ def continuous_with_lengths(
 
 @contextlib.contextmanager
 def _submitting(lengths: Optional[Sequence[int]], managers: List[Any]) -> Iterator[None]:
-    """Gives submitted requests the lengths ``lengths``; adds their manager to ``managers``."""
+    """Sets the completion lengths of requests submitted in the block; adds their manager to ``managers``."""
     manager_class = importlib.import_module(BATCHING).ContinuousBatchingManager
     submit = manager_class.add_requests
 
@@ -179,7 +179,7 @@ def _submitting(lengths: Optional[Sequence[int]], managers: List[Any]) -> Iterat
 
 
 def _order(manager: Any, inputs: Sequence[Any]) -> List[int]:
-    """Returns transformers' order of the rows: with shared prefixes, equal rows are adjacent."""
+    """Returns the row indices in transformers' order: with prefix sharing, equal prompts are adjacent."""
     rows = list(range(len(inputs)))
     if getattr(manager, "_use_prefix_sharing", False):
         rows.sort(key=lambda row: list(inputs[row]), reverse=True)
@@ -187,7 +187,7 @@ def _order(manager: Any, inputs: Sequence[Any]) -> List[int]:
 
 
 def _ended_by(manager: Any, outputs: Mapping[str, Any], rows: int) -> Optional[BaseException]:
-    """Returns the error that left rows unfinished, or ``None`` if all are complete."""
+    """Returns the error that left rows unfinished; ``None`` if all are complete."""
     places = manager, getattr(manager, "background_thread_status", None)  # before transformers 5.17, and since
     fatal = next((error for error in (getattr(place, "fatal_error", None) for place in places) if error), None)
     if isinstance(fatal, BaseException):

@@ -50,7 +50,7 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "aut
 MOST_CAPTURED = 512
 """Largest batch that vLLM captures by default, except on compute capability 10."""
 FIRST_CACHE = 1 << 30
-"""Default bytes of KV cache on a CPU; the backend would take a share of all memory."""
+"""Bytes of KV cache on a CPU, unless set; vLLM's CPU backend itself would take a share of all memory."""
 STEP = "finalize_loading"
 """Method that vLLM calls on a compiled function from its cache."""
 
@@ -60,7 +60,7 @@ class EngineError(ValueError):
 
 
 def check_versions(vllm: str) -> None:
-    """Raises ``EngineError`` outside the window: the patches depend on the engine's internals."""
+    """Raises ``EngineError`` for a vLLM version outside ``SUPPORTED``: the patches depend on the engine's internals."""
     parts = tuple(int(part) for part in vllm.split(".")[:2] if part.isdigit())
     low, high = SUPPORTED
     if not low <= parts < high:
@@ -103,7 +103,7 @@ def take_port() -> None:
 def leave_out(device: str) -> None:
     """Keeps TRL from importing vLLM for a trainer that does not use it; call it before TRL is imported.
 
-    Keeps the import's effects on the trainer: TRL imports any installed vLLM, and on a GPU vLLM disables torch's cuDNN
+    Applies the import's effects on the trainer: TRL imports any installed vLLM; on a GPU vLLM disables torch's cuDNN
     attention (``vllm/platforms/cuda.py``), which builds a plan for each length, makes torch compile in one process, and
     makes Triton store its autotuning results (``vllm/env_override.py``; its patches of torch's compiler are omitted).
     """
@@ -139,7 +139,7 @@ def _in_vllms_words(knob: str, value: Any) -> Any:
 
 
 def graph_sizes(rows: int) -> List[int]:
-    """Returns the batch sizes of decoding ``rows`` sequences, in the steps of vLLM's own list.
+    """Returns the batch sizes to capture as CUDA graphs for ``rows`` sequences, in the steps of vLLM's own list.
 
     vLLM captures up to twice ``max_num_seqs`` (0.31, vllm/config/vllm.py:2458). If no sequence has to wait, no decoding
     step is larger than ``rows``: larger graphs cost start-up and are not used.
@@ -165,7 +165,7 @@ def install_engine(seams: Mapping[str, Any], device: str, after: Optional[Callab
 
     Args:
         seams: knobs by name; knobs that are not the engine's are ignored.
-        after: called with the engine and its bytes of memory once it is built.
+        after: called with the engine, once built, and the bytes of memory that it took.
 
     Raises:
         EngineError: vLLM is missing or of another version, or TRL builds its engine in another way.
@@ -254,7 +254,7 @@ def cpu() -> str:
 
 
 def held_bytes(device: str) -> int:
-    """Returns the memory in use, in bytes: of the GPU by the driver; on a CPU of this process."""
+    """Returns the memory in use, in bytes: of the GPU, from the driver; on a CPU, of this process."""
     if device == "cuda":
         import torch
 
@@ -288,13 +288,13 @@ def pack_tied_head(model: Any) -> None:
 
 
 class EngineWatch:
-    """Counts preemptions, and the highest share of the cache in use, since ``begin``.
+    """Counts preemptions, and the highest share of the KV cache in use, since ``begin``.
 
     Args:
-        held: bytes of memory that building the engine took.
+        engine_bytes: bytes of memory that building the engine took.
 
     Raises:
-        EngineError: the engine's scheduler is not where the supported versions have it.
+        EngineError: the engine's scheduler is not at the supported versions' place.
     """
 
     def __init__(self, engine: Any, engine_bytes: int) -> None:
@@ -326,5 +326,5 @@ class EngineWatch:
         self._preempted, self._usage = 0, 0.0
 
     def end(self) -> Tuple[int, float]:
-        """Returns (preemptions, highest share of the cache in use)."""
+        """Returns (preemptions, highest share of the KV cache in use)."""
         return self._preempted, self._usage

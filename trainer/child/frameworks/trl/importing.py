@@ -89,7 +89,7 @@ def _rewards(spec: TrialSpec) -> Tuple[str, ...]:
 
 
 def _model_module(spec: TrialSpec) -> Tuple[str, ...]:
-    """Returns the module of transformers with the model's class."""
+    """Returns the transformers module of the model's class, in a tuple; empty if unknown."""
     try:
         with open(os.path.join(spec.model, "config.json"), encoding="utf-8") as stream:
             kind = str(json.load(stream)["model_type"]).replace("-", "_")

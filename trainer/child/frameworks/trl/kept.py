@@ -30,7 +30,7 @@ from ..hf_trainer.compiling import compiles
 from .engine import ENGINE_KNOBS, MODULE, EngineWatch
 
 OURS = "trl."
-"""Prefix of modules whose attributes seams replace."""
+"""Prefix of the modules whose attributes patches replace."""
 
 
 @dataclass
@@ -41,16 +41,16 @@ class Held:
     arguments: str
     """Arguments of the engine's constructor."""
     random: Tuple[Any, ...]
-    """State of the random generators right after the engine was built: building draws numbers, reuse does not."""
+    """State of the random generators right after the engine was built: only building draws random numbers."""
     environment: Dict[str, str]
-    """Variables that building the engine set."""
+    """Environment variables that building the engine set."""
     watch: Optional[EngineWatch] = None
 
 
 def fits(state: Mapping[str, Any], spec: TrialSpec) -> bool:
     """Tells whether this process runs ``spec`` as a new process would; called before anything is recorded.
 
-    An engine that was ended and built again with other arguments leaves memory behind, so that is never done.
+    An engine is never rebuilt with other arguments: the first would leave memory behind.
     """
     if state.get("compiles", compiles(spec)) != compiles(spec) and spec.device != "cuda":
         return False  # torch was imported with TORCHDYNAMO_DISABLE, or without it
@@ -70,7 +70,7 @@ def begin(trial: TrialContext) -> None:
 
 
 def _attributes() -> Dict[str, Dict[str, Any]]:
-    """Returns the module and class attributes that patches for knobs replace, to restore them afterwards."""
+    """Returns module -> attributes that patches for knobs replace, to restore them afterwards."""
     found = {name: dict(vars(module)) for name, module in list(sys.modules.items()) if name.startswith(OURS)}
     generation = sys.modules.get(MODULE)
     if generation is not None and hasattr(generation, "VLLMGeneration"):
@@ -90,7 +90,7 @@ def _restore_attributes(before: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _wishes(spec: TrialSpec) -> str:
-    """Returns the parts of a spec that determine the engine's arguments; the arguments are compared as well."""
+    """Returns, as text, the parts of a spec that determine the engine's arguments, which are compared as well."""
     given = spec.settings
     settings = sorted((name, value) for name, value in given.items() if "vllm" in name)
     seams = sorted((name, value) for name, value in spec.seams.items() if name in ENGINE_KNOBS)
@@ -100,23 +100,23 @@ def _wishes(spec: TrialSpec) -> str:
 
 
 def watch_leaks(trial: TrialContext, **things: Any) -> None:
-    """Registers ``things``, so that ``put_back`` reports objects that still exist."""
+    """Keeps weak references to ``things``, so that ``put_back`` reports objects that still exist."""
     if trial.kept is not None:
         watched = trial.kept.setdefault("watched", {})
         watched.update({name: weakref.ref(thing) for name, thing in things.items()})
 
 
 def note(trial: TrialContext) -> None:
-    """Writes a note on the worker that runs this trial, the trial's number in it, and the restart."""
+    """Writes a note: the worker that runs this trial, the trial's number in it, and which restart was made."""
     if trial.kept is not None:
         data = {**trial.kept["worker"], "restarted": trial.kept["restarted"]}
         trial.journal.write(NoteRecord("worker", data))
 
 
 def hand_on(trial: TrialContext) -> None:
-    """Makes TRL's next engine the kept one; call it before the patches are applied.
+    """Patches TRL's engine constructor to return the kept engine; call it before the other patches.
 
-    TRL's constructor call raises ``MeterError`` if the engine would be built with other arguments.
+    The constructor raises ``MeterError`` if the engine would be built with other arguments.
     """
     kept = trial.kept
     if kept is None:
@@ -149,7 +149,7 @@ def hand_on(trial: TrialContext) -> None:
 
 
 def watch_of(trial: TrialContext, engine: Any, held_bytes: int) -> EngineWatch:
-    """Returns the engine's watch; a kept engine has the watch of its first trial."""
+    """Returns the engine's counters; a kept engine keeps those of its first trial."""
     held: Optional[Held] = None if trial.kept is None else trial.kept.get("engine")
     if held is None or held.engine is not engine:
         return EngineWatch(engine, held_bytes)

@@ -25,9 +25,9 @@ PLACES: Mapping[str, Tuple[str, str]] = {
     "prefix_caching": ("cache_config", "enable_prefix_caching"),
     "cuda_graph_max_batch": ("compilation_config", "max_cudagraph_capture_size"),
 }
-"""Knob -> part and name in the engine's ``vllm_config``; alike in vLLM 0.26 and 0.31."""
+"""Knob -> (part, name) in the engine's ``vllm_config``; alike in vLLM 0.26 and 0.31."""
 ROUNDING = ("rollout_quantization", "kv_cache_dtype")
-"""Knobs that round: a figure must not be recorded for a rounding that did not happen."""
+"""Knobs that set a rounding: no figure may be recorded for a rounding that did not happen."""
 FREE = (None, "none", "auto")
 """Values that leave the choice to the engine."""
 
@@ -82,7 +82,7 @@ def convert(trial: TrialContext, model: Any) -> None:
 
 
 def install(trial: TrialContext, watches: List[Watch]) -> None:
-    """Installs vLLM with the trial's arguments; adds the colocated engine's watch to ``watches`` once it is built.
+    """Installs vLLM with the trial's arguments; adds the colocated engine's counters to ``watches`` once it is built.
 
     Raises IllegalSettingError for a vLLM or TRL that the patches do not support.
     """
@@ -104,7 +104,7 @@ def install(trial: TrialContext, watches: List[Watch]) -> None:
 
 
 def has_otherwise(llm: Any, seams: Mapping[str, Any]) -> Dict[str, Any]:
-    """Returns the engine settings that differ from the requested ones, by knob.
+    """Returns knob -> the engine's value, for values that differ from the requested ones.
 
     vLLM changes some values with only a line in its log: it reduces a capture size, or disables prefix caching for some
     models. The knob would be measured without an effect.

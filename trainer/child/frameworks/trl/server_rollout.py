@@ -15,12 +15,12 @@ from ..hf_trainer.around import replace
 from .engine import EngineWatch
 
 PREEMPTIONS = "vllm:num_preemptions_total"
-"""Counter in the server's ``/metrics``, one for each replica."""
+"""Counter in the server's ``/metrics``; each replica has its own."""
 PER_ROW = ("completion_ids", "logprobs", "logprob_token_ids")
 
 
 def install_lengths(client: Any, lengths_of: Callable[[], Optional[Sequence[int]]]) -> None:
-    """Wraps ``generate`` of TRL's ``VLLMClient``.
+    """Patches ``generate`` of TRL's ``VLLMClient`` to set completion lengths.
 
     Args:
         lengths_of: returns the tokens of every row of the next generation, over all ranks in order; ``None`` leaves
@@ -41,7 +41,7 @@ def install_lengths(client: Any, lengths_of: Callable[[], Optional[Sequence[int]
 def by_length(
     generate: Any, prompts: Sequence[Any], features: Any, n: int, lengths: Sequence[int], sampling: Mapping[str, Any]
 ) -> Dict[str, Any]:
-    """Returns the response of ``generate``, prompt by prompt with ``n`` rows of each; every row has its own length."""
+    """Returns the response of ``generate`` for ``n`` rows of each prompt, in order; row i has ``lengths[i]`` tokens."""
     rows_of: Dict[int, List[int]] = {}
     for row, length in enumerate(lengths):
         rows_of.setdefault(length, []).append(row)
@@ -79,10 +79,10 @@ def exactly(sampling: Mapping[str, Any], length: int) -> Dict[str, Any]:
 
 
 class ServerWatch:
-    """Counts preemptions since ``begin``; omits cache use, which the server reports only for one moment."""
+    """Counts preemptions since ``begin``; omits cache use, as the server reports only its momentary value."""
 
     engine_bytes: Optional[int] = None
-    """The server's GPUs are not this process's to ask."""
+    """Unknown: the memory is on the server's GPUs."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -92,7 +92,7 @@ class ServerWatch:
         self._before = self._count()
 
     def end(self) -> Tuple[Optional[int], Optional[float]]:
-        """Returns (preemptions, highest share of the cache in use); ``None`` for an unreported figure."""
+        """Returns (preemptions, or ``None`` if not reported; ``None``)."""
         now = self._count()
         return (None if now is None or self._before is None else now - self._before), None
 
@@ -112,7 +112,7 @@ Watch = Union[EngineWatch, ServerWatch]
 
 
 def watch_server(trainer: Any) -> List[Watch]:
-    """Returns the watch of the trainer's server; empty without a server, or on a rank without its client."""
+    """Returns the counters of the trainer's server; empty without a server, or on a rank without its client."""
     if not trainer.use_vllm or trainer.vllm_generation.mode != "server" or not trainer.accelerator.is_main_process:
         return []
     return [ServerWatch(trainer.vllm_generation.vllm_client)]

@@ -21,33 +21,33 @@ TRIAL_VARIABLE = "AUTOTUNE_VERL_TRIAL"
 
 @dataclass(frozen=True)
 class StepTargets:
-    """Kind and completion lengths of one verl step."""
+    """Kind and completion lengths of one step of verl."""
 
     kind: CycleKind
     lengths: Optional[Tuple[int, ...]] = None
     """Completion length of each row, in tokens; ``None`` leaves the lengths to the model."""
     stretched: bool = False
-    """Every prompt is made as long as prompts may be."""
+    """Whether every prompt is stretched to the maximum prompt length."""
 
 
 @dataclass(frozen=True)
 class Board:
-    """Steps decided so far."""
+    """Contents of the board: sizes of the trial, and the steps decided so far."""
 
     prompts: int
-    """Prompts of a step."""
+    """Prompts in a step."""
     generations: int
     """Completions of a prompt."""
     total: int
     """Steps of the trial."""
     longest_prompt: int
-    """Longest prompt, in tokens."""
+    """Maximum prompt length, in tokens."""
     steps: Tuple[StepTargets, ...] = ()
     """Decided steps, in order; the first is verl's step 1."""
 
     @property
     def rows(self) -> int:
-        """Completions of a step."""
+        """Completions in a step."""
         return self.prompts * self.generations
 
 
@@ -77,12 +77,12 @@ class Places:
 
     @property
     def rows(self) -> Path:
-        """One line for each completion: step, row, tokens of prompt and completion."""
+        """File with a line for each completion: step, row, prompt tokens, completion tokens."""
         return self.folder / "rows.jsonl"
 
     @property
     def scores(self) -> Path:
-        """One line for each score: number of the prompt, score."""
+        """File with a line for each score: the prompt's number in the trial, the score."""
         return self.folder / "scores.jsonl"
 
     @property
@@ -91,7 +91,7 @@ class Places:
 
     @property
     def log(self) -> Path:
-        """verl's own file logger."""
+        """File that verl's own file logger writes."""
         return self.folder / "metrics.jsonl"
 
 
@@ -101,7 +101,7 @@ def publish(places: Places, board: Board) -> None:
 
 
 def read_board(places: Places) -> Optional[Board]:
-    """Reads the board; returns ``None`` before the first."""
+    """Reads the board; returns ``None`` before the trial has written one."""
     return _read(Board, places.board)  # type: ignore[no-any-return]
 
 
@@ -134,7 +134,7 @@ def append(path: Path, values: List[Any]) -> None:
 
 @dataclass
 class NewLines:
-    """Reads complete lines of a growing file, each once; reads an unfinished last line later."""
+    """Reads complete lines of a growing file, each once; leaves an unfinished last line for the next call."""
 
     path: Path
     _read: int = 0
@@ -157,9 +157,9 @@ class FileTally:
 
     places: Places
     rows: Dict[int, Dict[int, Tuple[int, int]]] = field(default_factory=dict)
-    """Step -> row -> tokens of prompt and completion."""
+    """Step -> row -> (prompt tokens, completion tokens)."""
     scores: Dict[int, List[float]] = field(default_factory=dict)
-    """Number of the prompt, from the trial's first on -> scores of its completions."""
+    """Number of the prompt in the trial -> scores of its completions."""
 
     def __post_init__(self) -> None:
         self._rows, self._scores = NewLines(self.places.rows), NewLines(self.places.scores)

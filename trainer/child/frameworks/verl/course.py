@@ -1,4 +1,4 @@
-"""Plans the kinds of a trial's verl steps, and converts each step's log line to a cycle record."""
+"""Plans the kind of each step of verl, and converts each step's log line to a cycle record."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TIMERS: Mapping[str, Phase] = {
     "update_actor": Phase.UPDATE,
     "update_weights": Phase.SYNC,
 }
-"""verl's timer -> phase. The rest of a step, its ``adv`` among it, is idle: it is no work of a model's."""
+"""verl's timer -> phase. The rest of a step, ``adv`` included, counts as idle: no model works in it."""
 LIMITS: Mapping[str, str] = {
     "generate": "verl's gen holds the reward too, computed while it generates, and putting the engine to sleep",
     "reward": "only a reward model of verl's own has a time apart, timing_s/reward",
@@ -49,16 +49,16 @@ STALE = "training/off_policy/evicted_samples"
 """Prompts whose completions verl dropped as stale in a step (``trainer/ppo/v1/replay_buffer.py``); the lengths that a
 step logs are those of rows it trains on."""
 _SLACK = 0.001
-"""Share of a step by which its timers may exceed it: they read the same clock one after the other."""
+"""Share of a step by which its timers may exceed it: both are read from the same clock, one after the other."""
 
 
 class MetricsError(ValueError):
-    """A line that is not in verl's format; the message names the expected one."""
+    """A line that is not in verl's format; the message names the expected format."""
 
 
 @dataclass(frozen=True)
 class StepLayout:
-    """Rows, updates and epochs of a verl step."""
+    """Completions, updates and epochs of a step of verl."""
 
     rows: int
     """Completions of a step."""
@@ -69,7 +69,7 @@ class StepLayout:
     packed: bool
     """Whether rows are trained on without padding, so that computed tokens equal useful ones."""
     warmup: int = 1
-    """First steps that are not timed."""
+    """Number of untimed steps, the first ones."""
     group: int = 1
     """Completions of a prompt."""
 
@@ -119,7 +119,7 @@ def cycle_of(data: Mapping[str, Any], index: int, plan: StepLayout, where: str =
 
 
 def data_of(line: Union[str, bytes], number: int) -> Dict[str, Any]:
-    """Returns metric -> number of a line; ``number`` names the line in messages.
+    """Returns metric -> value of a log line; ``number`` names the line in messages.
 
     Raises MetricsError for a line that is not in verl's format.
     """
@@ -134,7 +134,7 @@ def data_of(line: Union[str, bytes], number: int) -> Dict[str, Any]:
 
 
 def _phases(data: Mapping[str, Any], seconds: float, where: str) -> Dict[str, float]:
-    """Returns seconds by phase; time without a timer of verl is idle."""
+    """Returns seconds by phase; seconds of the step without a timer of verl are idle."""
     found: Dict[str, float] = {}
     for timer, phase in TIMERS.items():
         if "timing_s/" + timer in data:
@@ -187,20 +187,20 @@ def kinds_of(protocol: Protocol) -> Tuple[CycleKind, ...]:
 
 
 def once(protocol: Protocol) -> CyclePlan:
-    """Returns the plan of a trial that keeps and marks disturbed cycles."""
+    """Returns a plan without repeats: disturbed cycles are kept and marked."""
     return CyclePlan(replace(protocol, max_repeats=0))
 
 
 @dataclass(frozen=True)
 class StepClock:
-    """End of a step: its time, and the resources used so far."""
+    """Snapshot at the end of a step: clock times, and CPU use so far of verl's processes and the machine."""
 
     at: float
     """Time of the step's end, in monotonic seconds."""
     wall: float
     machine: Optional[MachineCpu]
     own: TreeUse
-    """CPU use of verl with all its processes."""
+    """CPU use of this process and its descendants, verl's among them."""
 
     @classmethod
     def now(cls) -> StepClock:
@@ -237,7 +237,7 @@ class StepSequence:
 
     @property
     def kind(self) -> CycleKind:
-        """Kind of the current step, or of the last."""
+        """Kind of the current step; after the last step, its kind."""
         return self.kinds[min(self.done, len(self.kinds) - 1)]
 
     @property
@@ -246,7 +246,7 @@ class StepSequence:
         return len(self.tally.rows.get(self.done + 1, {})) >= self._step.rows
 
     def begin(self) -> None:
-        """Publishes the steps known at the start: all of them if the lengths are known."""
+        """Publishes the steps known at the start: all, if the completion lengths are known."""
         self.places.folder.mkdir(parents=True, exist_ok=True)
         self._publish()
 
@@ -262,7 +262,7 @@ class StepSequence:
         publish(self.places, Board(prompts, group, total, longest, tuple(self.steps)))
 
     def _targets(self, kind: CycleKind, turn: int) -> Optional[Tuple[int, ...]]:
-        """Returns the lengths of a step; a warm-up has only the maximum, because verl assigns rows to micro-batches."""
+        """Returns a step's completion lengths: in a warm-up all at maximum, as verl assigns rows to micro-batches."""
         longest = self.spec.max_completion_length
         if kind is CycleKind.NATURAL:
             return None
@@ -299,7 +299,7 @@ class StepSequence:
         return records
 
     def _clocked(self, record: CycleRecord, now: StepClock, kind: CycleKind) -> CycleRecord:
-        """Returns the record with the seconds between two log lines, which include verl's work between steps."""
+        """Returns the record with the seconds between log lines, which include verl's work between steps."""
         before, seconds, cpu, outside, process = self._before, record.seconds, 0.0, None, None
         if before is not None:
             seconds, cpu = max(seconds, now.at - before.at), max(0.0, now.own.cpu - before.own.cpu)
@@ -326,7 +326,7 @@ class StepSequence:
         )
 
     def _rows(self, number: int) -> List[Tuple[int, int]]:
-        """Returns the tokens of prompt and completion of each row, in order.
+        """Returns (prompt tokens, completion tokens) of each row of step ``number``, in order.
 
         Raises MeterError for missing rows, which verl ignores, or rows with other lengths than set.
         """
@@ -356,7 +356,7 @@ class StepSequence:
         )
 
     def _differs(self, record: CycleRecord, rows: Sequence[Tuple[int, int]]) -> List[Record]:
-        """Returns a note, once, if verl's own token count differs."""
+        """Returns a note, once in a trial, if verl's own token count differs from the generated tokens."""
         generated = sum(completion for _, completion in rows)
         if self.noted or abs(record.completion_tokens - generated) <= DIFFERENCE * generated:
             return []

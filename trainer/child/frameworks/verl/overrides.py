@@ -18,7 +18,7 @@ from .board import TRIAL_VARIABLE, Places
 
 MODULE = "verl.trainer.main_ppo"
 WITHIN = Path(__file__).resolve().parent / "within"
-"""Folder of the modules that verl's processes import; it is on their path and has no others."""
+"""Folder on the path of verl's processes, with only the modules that they import."""
 LOOP = "autotune"
 """Name of the agent loop."""
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
@@ -30,7 +30,7 @@ WITHOUT_LENGTHS: Mapping[str, str] = {
 }
 """Key -> reason why a trial with it cannot replay recorded lengths."""
 WHOLE_FILES = (2, 10)
-"""First torch version that writes a compiled file whole or not at all."""
+"""First torch version that never leaves a partial file in its compile cache."""
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
@@ -113,7 +113,7 @@ def environment(paths: RunPaths, own: Mapping[str, str], torch: str = "") -> Dic
 
 
 def override(key: str, value: Any) -> str:
-    """Formats ``key=value``, with ``++`` except for Hydra's own keys: it also sets keys that verl's files lack."""
+    """Formats ``key=value``; ``++``, except on Hydra's own keys, allows keys that verl's files lack."""
     return "%s%s=%s" % ("" if key.startswith("hydra.") else "++", key, as_hydra(value))
 
 

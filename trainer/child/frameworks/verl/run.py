@@ -1,6 +1,6 @@
 """Runs a verl trial: ``python -m verl.trainer.main_ppo``, unchanged, with its own Ray, measured by its log.
 
-Completion lengths are set by an agent loop (``within/``), verl's own extension point. One trial has run on a GPU.
+An agent loop (``within/``), verl's own extension point, sets the completion lengths. One trial has run on a GPU.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from .course import LIMITS, StepSequence
 EXIT_S = 30.0
 """Seconds for Ray's shutdown after the last step."""
 LAST_WORDS_S = 1.0
-"""Ray's daemons may hold the output open when verl has ended."""
+"""Seconds to read the rest of the output after verl's end; Ray's daemons may hold the output open."""
 LINES = 2000
 CHUNK = 1 << 16
-"""Most characters of a line; a longer one counts as several."""
+"""Longest line, in characters; a longer one counts as several."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PREFIX = re.compile(r"^(?:\([^()]*\bpid=[^()]*\)\s*)+")
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception|Interrupt|Value)(?::|\(|$)")
@@ -49,7 +49,7 @@ _PLACES = (
     (re.compile(r"update_weights"), contract.Phase.SYNC),
     (re.compile(r"generate_sequences"), contract.Phase.GENERATE),
 )
-"""Function of verl in a traceback -> phase."""
+"""Pattern of verl's functions in a traceback -> phase."""
 
 
 class VerlFailedError(Exception):
@@ -158,7 +158,7 @@ def make_sockets(folder: Path) -> None:
 
 
 PATIENCE_S = 120.0
-"""Seconds after which a pending demand counts as unmet."""
+"""Seconds after which a pending resource demand counts as unmet."""
 TAIL_BYTES = 1 << 15
 _STATUS = "Autoscaler status:"
 _USE = re.compile(r"^ ([\d.]+)/([\d.]+) (\w+)", re.MULTILINE)
@@ -166,7 +166,7 @@ _ASKED = re.compile(r"'(\w+)': ([\d.]+)")
 
 
 def unmet(log: str) -> str:
-    """Returns the resource demands that cannot be met, and the resources, by the last state in ``log``; else empty.
+    """Returns the resource demands that Ray cannot meet, and its resources, by the last state in ``log``; else empty.
 
     Ray will soon meet a demand that free resources cover.
     """
@@ -186,7 +186,7 @@ def unmet(log: str) -> str:
 
 @dataclass
 class RayDemands:
-    """Follows one Ray's monitor."""
+    """Follows the demands for resources in the log of one Ray's monitor."""
 
     folder: Path
     """Ray's ``_temp_dir``."""
@@ -222,7 +222,7 @@ SUPPORTED = ((0, 9, 1), (0, 10))
 LOOK_S = 0.02
 PACKAGES = ("verl", "torch", "transformers", "vllm", "ray", "tensordict", "TransferQueue")
 KNOWN_HERE = ("lengths", "zero_std_groups")
-"""Limits of verl's log that do not apply: a trial has these figures from its own agent loop and reward."""
+"""Keys of ``LIMITS`` that do not apply: a trial has these figures from its own agent loop and reward."""
 OF_TRIALS: Dict[str, str] = {
     "load": "verl does not tell its imports, Ray, loading, the engine and its capture apart: all of it is under load",
     "first_batch": "there is none apart: the warm-up is verl's first step",
@@ -256,7 +256,7 @@ def run_trial(trial: TrialContext) -> None:
 
 
 def _measure(trial: TrialContext, course: StepSequence, argv: List[str]) -> None:
-    """Runs verl from its start to its end, or to the last required cycle."""
+    """Runs verl until it ends or the last required cycle is measured."""
     trial.part = contract.StartupPart.LOAD
     trial.journal.mark(contract.StartupPart.LOAD.value)
     torch = trial.facts["versions"].get("torch", "")
@@ -272,7 +272,7 @@ def _measure(trial: TrialContext, course: StepSequence, argv: List[str]) -> None
 
 
 class VerlFollower:
-    """Follows verl's progress by its files."""
+    """Follows verl's progress by the files that verl and the trial's code in it write."""
 
     def __init__(self, trial: TrialContext, course: StepSequence, verl: Verl) -> None:
         self._trial = trial
@@ -338,7 +338,7 @@ class VerlFollower:
         self._mark(contract.Phase.GENERATE)
 
     def _mark(self, phase: contract.Phase) -> None:
-        """Rewrites the phase mark, even if unchanged, as a heartbeat."""
+        """Writes the current phase, even if unchanged, as a heartbeat."""
         self._trial.journal.mark(phase.value, self._course.done, self._course.kind.value)
 
     def _is_enough(self) -> bool:

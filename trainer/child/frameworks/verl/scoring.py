@@ -1,4 +1,4 @@
-"""Code of a trial inside verl's processes: lengths and reports of completions, and the study's rewards.
+"""Code of a trial inside verl's processes: sets lengths, reports completions, and computes the study's rewards.
 
 verl requests one completion's reward at a time, from several threads of a reward worker. It logs a failed reward and
 trains on the rest; this module reports the failure, so that the trial ends.
@@ -25,7 +25,7 @@ __all__ = ["here", "sampling", "score", "stretch"]
 
 LOOK_S = 0.02
 WAIT_S = 600.0
-"""Seconds without a decision after which the trial counts as gone."""
+"""Seconds to wait for the lengths of a step, after which the trial counts as gone."""
 
 
 class Inside:
@@ -38,21 +38,21 @@ class Inside:
 
     @property
     def board(self) -> Board:
-        """The board as last read. Raises ``RuntimeError`` if there is none."""
+        """The board as last read. Raises ``RuntimeError`` if the trial has written none."""
         found = self._board or self._read()
         if found is None:
             raise RuntimeError("the trial has written no %s" % self.places.board)
         return found
 
     def _read(self) -> Optional[Board]:
-        """Reads the board at most every ``LOOK_S`` seconds, not for each waiting row."""
+        """Reads the board at most every ``LOOK_S`` seconds, although each row that waits asks for it."""
         if time.monotonic() - self._looked >= LOOK_S:
             self._looked = time.monotonic()
             self._board = read_board(self.places) or self._board
         return self._board
 
     async def step(self, number: int) -> StepTargets:
-        """Waits for verl's step ``number``, from 1 on. Raises ``RuntimeError`` if the board does not get it in time."""
+        """Waits for verl's step ``number``, from 1 on. Raises ``RuntimeError`` if it is not published in time."""
         until = time.monotonic() + WAIT_S
         while len(self.board.steps) < number:
             if time.monotonic() >= until:
@@ -62,16 +62,16 @@ class Inside:
         return self.board.steps[number - 1]
 
     def row(self, prompt: Any, generation: Any) -> int:
-        """Returns the row of a completion within its step: by the prompt's number in the trial, and the generation."""
+        """Returns a completion's index in its step; ``prompt``: number in the trial, ``generation``: in the group."""
         board = self.board
         return int(prompt) % board.prompts * board.generations + int(generation)
 
     def tell_row(self, step: int, row: int, prompt: int, completion: int) -> None:
-        """Appends one finished completion to the trial's board: step, row, prompt tokens, completion tokens."""
+        """Reports a finished completion, with the tokens of ``prompt`` and ``completion``."""
         append(self.places.rows, [step, row, prompt, completion])
 
     def tell_score(self, prompt: Any, score: float) -> None:
-        """Records the score of a completion of the prompt with this number."""
+        """Reports the score of a completion of the prompt with number ``prompt`` in the trial."""
         append(self.places.scores, [int(prompt), score])
 
 
@@ -82,7 +82,7 @@ def here() -> Inside:
 
 
 def sampling(own: Mapping[str, Any], step: StepTargets, row: int) -> Dict[str, Any]:
-    """Returns vLLM's sampling parameters for a row with the length of its step.
+    """Returns vLLM's sampling parameters for a row, with the row's length in the step.
 
     Only the limit ends such a completion, and no token is forbidden.
     """

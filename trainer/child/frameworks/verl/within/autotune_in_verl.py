@@ -1,4 +1,4 @@
-"""Loads the trial's own package in a process of verl, under the same name as in the trial's."""
+"""Loads the trial's own package in a process of verl, under the name that the trial uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ START = Path(__file__).resolve().parents[3] / "start.py"
 
 
 def ours(name: str) -> Any:
-    """Returns a module of the trial's part for verl."""
+    """Returns module ``name`` of the package ``frameworks.verl``."""
     if PACKAGE not in sys.modules:
         spec = importlib.util.spec_from_file_location("_autotune_start", START)
         if spec is None or spec.loader is None:

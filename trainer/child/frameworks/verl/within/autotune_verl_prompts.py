@@ -43,7 +43,7 @@ class Prompts(RLHFDataset):  # type: ignore[misc]
         return int(board.prompts * board.total)
 
     def __getitem__(self, item: int) -> Any:
-        """Returns the prompt with this number."""
+        """Returns the prompt with number ``item`` in the trial."""
         row = super().__getitem__(int(item) % len(self.dataframe))
         row["extra_info"] = {**row["extra_info"], "index": int(item)}
         row["index"] = int(item)

@@ -29,6 +29,6 @@ class Measured(SingleTurnAgentLoop):  # type: ignore[misc]
         return output
 
     async def ct_build_initial_tokens(self, *args: Any, **kwargs: Any) -> List[int]:
-        """Returns the prompt's tokens, stretched in the worst case."""
+        """Returns the prompt's token ids, in the worst case stretched to the maximum length."""
         found = await super().ct_build_initial_tokens(*args, **kwargs)
         return scoring.stretch(found, self._width)  # type: ignore[no-any-return]
