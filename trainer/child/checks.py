@@ -12,7 +12,7 @@ from .contract import TrialSpec
 from .failures import IllegalSettingError, NotFiniteError, memory_pool
 
 TRL = ((1, 16), (1, 17))
-"""TRL versions that the seams and the meter were checked against: from the first, below the second."""
+"""TRL versions with which the patches and the meter were tested: from the first, below the second."""
 MEASURING: Mapping[str, Any] = {
     "num_train_epochs": 1,
     "logging_strategy": "steps",

@@ -184,7 +184,7 @@ def _reason(error: BaseException) -> FailureReason:
 
 
 def _telling(error: BaseException) -> BaseException:
-    """Returns the newest error of the chain that names the fault; our own errors always do."""
+    """Returns the newest error of the chain that names the fault, as errors of this package do; else ``error``."""
     own = (*_OWN_WORDS, ContractError)
     return next((each for each in chain(error) if isinstance(each, own) or cause(each) is not None), error)
 

@@ -112,7 +112,7 @@ def _use(pids: Sequence[int]) -> TreeUse:
 
 
 def _waits(pid: int) -> Dict[int, float]:
-    """Returns the seconds that each thread has waited for a CPU (second field of ``schedstat``, in nanoseconds)."""
+    """Returns the seconds that each thread has waited for a CPU, from ``schedstat``'s second field (nanoseconds)."""
     found: Dict[int, float] = {}
     try:
         for thread in os.listdir("/proc/%d/task" % pid):

@@ -5,8 +5,8 @@ under a private name, so that it and a ``trainer`` or ``rewards`` of the user do
 
 Commands: ``trial`` runs the spec in DIR; ``probe``, ``probe_speed``, ``prepare`` and ``describe`` answer one question
 each. They write ``result.json`` to DIR. ``worker`` runs the trials named by messages in DIR, one after the other.
-``preload`` imports the modules of the trial in DIR, and is forked for it and others. Exit code 0 means OK, 1 a failure
-that ``result.json`` explains.
+``preload`` imports the modules of the trial in DIR, and forks itself for this trial and others with the same imports.
+Exit code 0 means OK, 1 a failure that ``result.json`` explains.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def import_key(spec: TrialSpec, *more: Any) -> str:
 
 
 def put_trial_environment(spec: TrialSpec) -> None:
-    """Sets the variables that transformers reads at import. Raises IllegalSettingError as ``put_environment``."""
+    """Sets the variables that transformers and Gloo read. Raises IllegalSettingError as ``put_environment``."""
     put_environment(spec.passthrough)
     os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
     if spec.device == "cpu":

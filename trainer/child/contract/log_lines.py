@@ -230,7 +230,7 @@ def read_log(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
     """Returns the failure that ended the processes that wrote ``text``, a log or a traceback; ``None`` if unknown.
 
     Among several processes, the one with the earliest cause counts: the others failed because of it. An unknown error
-    outweighs deaths and echoes in other processes, and cancels earlier lines of its own process.
+    outweighs ``DEATH`` and ``ECHO`` signs of other processes, and cancels earlier lines of its own process.
     """
     diagnoses = _diagnoses(text, signs)
     causes = [each for each in diagnoses if each.reading is not None and each.reading.sign.nearness is Nearness.CAUSE]

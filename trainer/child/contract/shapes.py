@@ -130,7 +130,7 @@ class RewardSpec:
     sha256: str = ""
     """SHA-256 of the user's file, so that a changed reward is detected; empty without a file."""
     folder: str = ""
-    """Working directory in which it is loaded and called, as in the user's own run; empty: the process's own."""
+    """Working directory for loading and calling the reward, as in the user's own run; empty: the process's own."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class CycleRecord:
     accepted: bool = True
     """False if the clock guard discarded the cycle, or it was still warm-up; such a cycle is never ranked on."""
     noisy: bool = False
-    """Disturbed, and accepted because no repeats were left or repeats would not help: its time is an upper bound."""
+    """Disturbed and not repeated (natural, no repeats left, or repeats in vain): its time is an upper bound."""
     clipped_share: Optional[float] = None
     groups: int = 0
     zero_std_groups: int = 0

@@ -161,7 +161,7 @@ def _beside_a_file(entries: Mapping[str, Entry], name: str) -> Iterator[ConfigEr
 
 
 def _as_text(value: Any) -> str | None:
-    """Returns false, as which YAML reads the word ``no``, as ``no``."""
+    """Returns ``no`` for null and false, as which YAML reads ``no``; any other value unchanged."""
     return "no" if value in (None, False) else value
 
 

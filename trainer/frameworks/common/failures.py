@@ -135,7 +135,7 @@ BY_PHASE: Mapping[str, str] = {
     Phase.LOGPROB.value: FEWER_LOGPROB_ROWS,
     Phase.UPDATE.value: SMALLER_BATCH,
 }
-"""Phase of a cycle -> suggestion for a lack of memory in it."""
+"""Phase of a cycle -> suggestion if memory does not suffice in the phase."""
 
 
 def suggest(

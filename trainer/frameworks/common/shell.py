@@ -37,7 +37,7 @@ _ALIKE: Mapping[str, str] = {
 }  # fmt: skip
 """Type of node -> type that runs in the same way."""
 _NO_NPU = re.compile(r"torch_npu|npu-smi")
-"""Matches a command that asks for an NPU; it is taken to fail, because no trial runs on an NPU."""
+"""Matches a command that asks for an NPU; such a command counts as failed, because no trial runs on an NPU."""
 _PROGRAM = re.compile(r"\b(?:accelerate|torchrun|deepspeed|swift|megatron|trl|python3?)\s+\S")
 """Matches a program that starts a training; a word or here-document with one may be a script."""
 _TELLS = re.compile(r"echo|print|log|info|warn")

@@ -94,7 +94,7 @@ def whole_run(request: ExportRequest, plugin: Plugin) -> str:
 
 
 def _allowed(arguments: dict[str, Any], request: ExportRequest, present: Collection[str] = ()) -> dict[str, Any]:
-    """Returns ``arguments``; for Megatron-SWIFT without the server's, of which it takes none, unless in ``present``."""
+    """Returns ``arguments``; for ``megatron rlhf`` without arguments of its server alone, unless in ``present``."""
     gone = megatron.SERVERS.difference(present) if megatron.chosen(request.configuration) else ()
     return {key: value for key, value in arguments.items() if key not in gone}
 

@@ -156,7 +156,7 @@ def _command(request: exported.ExportRequest, plugin: Plugin) -> exported.Comman
 
 
 def _server_script(request: exported.ExportRequest) -> str:
-    """Returns the rollout server's script. Raises ValueError if the GPUs cannot be split as configured."""
+    """Returns the text of the rollout server's script. Raises ValueError if the GPUs cannot be split as configured."""
     arguments = server_arguments(
         request.configuration,
         request.model,

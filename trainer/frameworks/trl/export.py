@@ -209,7 +209,7 @@ def _environment(request: ExportRequest) -> dict[str, str]:
 
 
 def _server_script(request: ExportRequest) -> str:
-    """Returns the rollout server's script. Raises ValueError if the GPUs cannot be split as configured."""
+    """Returns the text of the rollout server's script. Raises ValueError if the GPUs cannot be split as configured."""
     longest = (request.max_prompt_length or 0) + request.max_completion_length
     argv = server_command(
         request.configuration,

@@ -109,7 +109,7 @@ SDPA_KERNELS = {
     "mem_efficient": "mem_efficient_sdp_enabled",
     "math": "math_sdp_enabled",
 }
-"""Kernel of ``torch.nn.functional.scaled_dot_product_attention`` -> function in ``torch.backends.cuda``: is it on?"""
+"""Kernel of ``scaled_dot_product_attention`` -> function of ``torch.backends.cuda`` that tells if it is enabled."""
 
 
 class Loop:

@@ -227,11 +227,11 @@ OWN = "ms_swift"
 
 @dataclass(frozen=True)
 class Written:
-    """The prompts file written for ms-swift."""
+    """The prompts file that was written for ms-swift."""
 
     path: Path
     raw: bool
-    """Prompts are plain texts, not messages."""
+    """Whether prompts are plain texts, not messages."""
 
 
 class Prompts(RowPreprocessor):  # type: ignore[misc]
@@ -247,7 +247,7 @@ class Prompts(RowPreprocessor):  # type: ignore[misc]
 def write_prompts(path: str, scratch: Path, rows: int) -> Written:
     """Writes the prompts, repeated until they fill ``rows``, so that one epoch contains the whole trial.
 
-    Raises IllegalSettingError for a file without prompts, or another file.
+    Raises IllegalSettingError for a file without prompts, or for a row without one.
     """
     entries = [entry for entry, _ in prompts_of(path)]
     found = scratch / "prompts.jsonl"

@@ -2,7 +2,7 @@
 
 The server handles one request after the other (``swift/pipelines/infer/rollout.py`` of 4.6: ``infer`` waits for its
 workers), so one request for each length would change the load. The ``data_dict`` of a request therefore contains each
-row's length, and the tokens to which its prompt is stretched in the worst case.
+row's length, and in the worst case the length to which its prompt is stretched.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHARED = (
     *("agent_template", "enable_thinking", "external_plugins", "custom_register_path", "rope_scaling"),
     *("vllm_enable_lora", "vllm_max_lora_rank", "vllm_use_async_engine", "vllm_limit_mm_per_prompt"),
 )
-"""Arguments of ``swift rlhf`` that the server needs too, to read prompts and load the model as the trainer does."""
+"""Arguments of ``swift rlhf`` that the server needs to read prompts and load the model as the trainer does."""
 _wishes: ContextVar[Optional[Iterator[Wish]]] = ContextVar("wishes", default=None)
 
 

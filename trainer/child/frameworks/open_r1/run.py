@@ -158,7 +158,7 @@ def run_script(script: Path, path: Path) -> None:
 
 
 def install_rewards(trial: TrialContext, loaded: List[Any]) -> None:
-    """Patches Open-R1's reward lookup to return the study's rewards, whose failures are told from the framework's.
+    """Patches Open-R1's lookup of rewards to return the study's, each wrapped by ``guarded``.
 
     Raises RewardFailedError for a reward that cannot be loaded.
     """

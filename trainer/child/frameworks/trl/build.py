@@ -42,7 +42,7 @@ def split_passthrough(passthrough: Mapping[str, Any]) -> Tuple[Dict[str, Any], D
 def configure(spec: TrialSpec, cycles: int, scratch: Path) -> Tuple[Any, int]:
     """Builds (the trial's ``GRPOConfig``, optimizer updates in one cycle) for at most ``cycles`` cycles.
 
-    Raises IllegalSettingError if TRL refuses the settings, or they change the rows per update.
+    Raises IllegalSettingError if TRL refuses the settings, or they change the completions per update.
     """
     with refusing():
         one = build_config(spec, 1, scratch)
@@ -123,9 +123,9 @@ def own_model_config(spec: TrialSpec) -> Any:
 
 
 def load_prompts(path: str, updates: int, rows: int) -> Any:
-    """Loads the prompts file as a dataset for ``updates`` updates of ``rows`` rows, repeated as needed.
+    """Loads the prompts file as a dataset for ``updates`` updates of ``rows`` completions, repeated as needed.
 
-    One epoch then contains the whole trial: an epoch's end inside it would truncate an update.
+    One epoch then contains the whole trial: an epoch's end inside the trial would truncate an update.
     """
     entries = [entry for entry, _ in prompts_of(path)]
     try:
@@ -135,7 +135,7 @@ def load_prompts(path: str, updates: int, rows: int) -> Any:
 
 
 def rewards_of(spec: TrialSpec) -> List[Callable[..., Any]]:
-    """Loads the rewards in the specification's order. Raises ``RewardFailedError`` if one cannot be loaded."""
+    """Loads the rewards in the spec's order. Raises ``RewardFailedError`` if one cannot be loaded."""
     return [guarded(reward) for reward in load_rewards(spec.rewards)]
 
 

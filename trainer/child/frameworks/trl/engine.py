@@ -294,7 +294,7 @@ class EngineWatch:
         engine_bytes: bytes of memory that building the engine took.
 
     Raises:
-        EngineError: the engine's scheduler is not at the supported versions' place.
+        EngineError: the engine's scheduler is not where supported versions have it.
     """
 
     def __init__(self, engine: Any, engine_bytes: int) -> None:

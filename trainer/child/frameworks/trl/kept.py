@@ -1,8 +1,8 @@
 """Keeps a colocated engine between two TRL trials of a warm worker, and resets everything else.
 
-Kept: the imported packages, and a colocated engine with equal arguments. All other objects are created again by the
-code of a trial in its own process. Weights are read again from their folder: they are in the page cache, and a second
-copy in the process would be memory that no real run has.
+Kept: the imported packages, and a colocated engine with equal arguments. A trial creates all other objects again, as
+in a process of its own. Weights are read again from their folder: the files are in the page cache, and a second copy in
+the process would be memory that no real run has.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def fits(state: Mapping[str, Any], spec: TrialSpec) -> bool:
 
 
 def begin(trial: TrialContext) -> None:
-    """Starts a trial after its packages are imported."""
+    """Records the state of the process that ``put_back`` restores, once the trial's packages are imported."""
     kept, spec = trial.kept, trial.spec
     if kept is None:
         return
@@ -107,7 +107,7 @@ def watch_leaks(trial: TrialContext, **things: Any) -> None:
 
 
 def note(trial: TrialContext) -> None:
-    """Writes a note: the worker that runs this trial, the trial's number in it, and which restart was made."""
+    """Writes a note with the worker, the trial's number in it, and ``restarted``: ``process`` or ``none``."""
     if trial.kept is not None:
         data = {**trial.kept["worker"], "restarted": trial.kept["restarted"]}
         trial.journal.write(NoteRecord("worker", data))

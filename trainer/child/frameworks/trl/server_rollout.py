@@ -92,7 +92,7 @@ class ServerWatch:
         self._before = self._count()
 
     def end(self) -> Tuple[Optional[int], Optional[float]]:
-        """Returns (preemptions, or ``None`` if not reported; ``None``)."""
+        """Returns (preemptions, or ``None`` if not reported; ``None`` for the cache use)."""
         now = self._count()
         return (None if now is None or self._before is None else now - self._before), None
 
