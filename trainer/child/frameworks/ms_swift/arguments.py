@@ -41,7 +41,7 @@ def added(spec: TrialSpec, folder: str, raw: bool) -> Dict[str, Any]:
 
 
 def _kind(folder: str, raw: bool, has_template: bool) -> Dict[str, Any]:
-    """Returns model type and template, for a model of several types or templates; ``has_template``: the user's is set."""
+    """Returns model type and template for a model with several of them; ``has_template``: the user names one."""
     from swift.model.model_meta import MODEL_MAPPING, get_matched_model_meta, get_matched_model_types
 
     if get_matched_model_meta(folder) is not None:
