@@ -180,9 +180,9 @@ class Peaks:
     device_allocated: Optional[int] = None
     device_reserved: Optional[int] = None
     device_used: Optional[int] = None
-    """Device memory by the driver (NVML), which includes memory outside the allocator."""
+    """Device memory in use, from the driver: memory outside the allocator and of other processes included."""
     host: Optional[int] = None
-    """PSS summed over the trial's process tree, as the child sees it; the parent's watchdog measures its own."""
+    """Peak resident size of the process, corrected once a cycle to its process tree's PSS (``memory.HostPeak``)."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def explicit(request: ExportRequest) -> dict[str, Any]:
 
 
 def whole_run(request: ExportRequest, plugin: Plugin) -> str:
-    """Writes a whole run with every argument."""
+    """Returns the text of a YAML file with every argument of the run."""
     of_megatron = megatron.chosen(request.configuration)
     tuned = _allowed(explicit(request), request)
     own = own_keys(request.passthrough, request.configuration, measuring=True)
@@ -184,7 +184,7 @@ def _stays(key: str, request: ExportRequest) -> bool:
 
 
 def edited(request: ExportRequest, plugin: Plugin) -> str:
-    """Rewrites the user's own YAML or JSON file: sets the arguments of the configuration."""
+    """Returns the text of the user's own YAML or JSON file with the configuration's arguments."""
     present = read_given(request.user_config, CONFIG)
     made = changes(request, plugin, present.arguments)
     removed = [key for key, value in made.items() if value is None]

@@ -68,7 +68,7 @@ def accelerate_values(configuration: Mapping[str, KnobValue], processes: int, de
 
 
 def edited_accelerate(text: str, configuration: Mapping[str, KnobValue], processes: int, device: str) -> str:
-    """Rewrites the user's own file: sets processes, precision and DeepSpeed of the configuration.
+    """Returns the user's own accelerate file with the configuration's processes, precision and DeepSpeed.
 
     Raises YamlEditError if the file cannot be edited in place.
     """
@@ -223,7 +223,7 @@ def knob_keys(request: ExportRequest) -> dict[str, Any]:
 
 
 def whole_recipe(request: ExportRequest, rewards: Rewards) -> str:
-    """Writes a whole recipe with every knob and the objective except ``top_k``, because TRL's defaults change."""
+    """Returns a recipe's text with every knob and the objective except ``top_k``, because TRL's defaults change."""
     tuned = knob_keys(explicit(request))
     tuned.update({keys.NATIVE[knob]: None for knob in _OWN_CHOICE if knob not in request.configuration})
     run = {
@@ -259,7 +259,7 @@ def _lengths(request: ExportRequest) -> dict[str, int]:
 
 
 def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
-    """Rewrites the user's own recipe: sets the knobs, and the inputs that the command line gave instead.
+    """Returns the user's own recipe with the knobs, and the inputs that the command line gave instead.
 
     Raises YamlEditError if the recipe cannot be edited in place.
     """

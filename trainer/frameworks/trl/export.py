@@ -245,7 +245,7 @@ def knob_keys(request: ExportRequest) -> dict[str, Any]:
 
 
 def whole_config(request: ExportRequest, rewards: Rewards) -> str:
-    """Writes a whole configuration with every knob, because another TRL version has other defaults."""
+    """Returns the text of a configuration with every knob, because another TRL version has other defaults."""
     unset = {knob: value for knob, value in defaults("trl").items() if knob in _EXPLICIT}
     tuned = knob_keys(replace(request, configuration={**unset, **request.configuration}))
     tuned.update({NATIVE[knob]: None for knob in _OWN_CHOICE if knob not in request.configuration})
@@ -275,7 +275,7 @@ def _use_cpu(request: ExportRequest) -> bool:
 
 
 def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
-    """Rewrites the user's own file: sets the knobs, and the inputs that the command line gave instead."""
+    """Returns the text of the user's own file with the knobs, and the inputs that the command line gave instead."""
     document = yaml_edit.located(request.user_config)
     model: dict[str, Any] = {}
     if not exported.same_model(yaml_edit.lookup(document, ("model_name_or_path",)), request.model):
@@ -307,7 +307,7 @@ def edited_with(
     emptied: Mapping[str, Any],
     lengths: Mapping[str, tuple[int, Any]],
 ) -> str:
-    """Rewrites the user's own file: makes the ``changes`` of the knobs, and sets the inputs that differ.
+    """Returns the text of the user's own file with the ``changes`` of the knobs, and the inputs that differ.
 
     With exported prompts (``data``), keys of ``emptied`` that the file has get its values. ``lengths``: key -> (tokens,
     default).

@@ -131,7 +131,7 @@ def refusal(key: str, value: Any) -> str | None:
 
 
 def note(key: str, values: Mapping[str, Any]) -> str | None:
-    """Returns a note on an unexpected handling of ``key``, given all ``values`` of the file; mostly empty."""
+    """Returns a note on an unexpected handling of ``key``, given all ``values`` of the file; mostly ``None``."""
     server = values.get("use_vllm") is True and values.get("vllm_mode") == "server"
     if key in _SERVER or key == "vllm_server_timeout":
         if not server:

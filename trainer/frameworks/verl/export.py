@@ -116,7 +116,7 @@ def _word(key: str, value: Any, *, new: bool) -> str:
 
 
 def _script(title: str, command: exported.Command, *remarks: str) -> str:
-    """Writes the script that runs the command from any folder; the caller's variables take precedence."""
+    """Returns the script that runs the command from any folder; the caller's variables take precedence."""
     lines = ["#!/bin/sh", *(f"# {exported.comment(line)}" for line in (title, *remarks))]
     lines += ["# Overrides may follow; they win over those here.", exported.FIND_HERE]
     for name, value in command.environment.items():
