@@ -1,7 +1,7 @@
 """The tuner. Never imports torch.
 
 ``api``, ``search_spaces`` and ``trainer`` are folders beside this one in a checkout, and inside it in a wheel.
-``Client`` reads from a server and ``open`` from a local home, for programs and notebooks; imported on first use.
+``Client`` reads from a server and ``open`` from a local home folder, for programs and notebooks; imported on first use.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ DOORS = ("Client", "open")
 
 
 def __getattr__(name: str) -> Any:
-    """Imports one of ``DOORS``."""
+    """Imports ``Client`` or ``open`` on first use."""
     if name == "Client":
         from api.client import Client
 

@@ -49,7 +49,7 @@ class UnfitDatabaseError(StoreError):
 
 
 class NoDatabaseError(UnfitDatabaseError):
-    """Raised if the named database does not exist, or holds none of our tables; `autotune start` may create it."""
+    """Raised if the named database does not exist, or has none of autotune's tables; `autotune start` may create it."""
 
 
 class NotFoundError(StoreError):

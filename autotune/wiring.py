@@ -42,7 +42,7 @@ from search_spaces.space import SearchSpace
 
 __all__ = ["check_machine", "check_rewards", "find_or_create", "on_every_node", "present_fingerprint", "probe", "take"]
 __all__ += ["Prepared", "Spread"]
-"""Names of other rooms that commands take from here."""
+"""Names re-exported for the commands."""
 
 
 def open_store_for(settings: Settings, stop: StopToken | None = None, *, create: bool = True) -> Store:

@@ -11,7 +11,7 @@ from autotune.charts.svg import Svg, group, label, line, tag
 from autotune.wording.text import clean
 
 Href = Callable[[int], str]
-"""Number of a trial -> where it is told of; empty where there is no such place."""
+"""Function from a trial's number to the address of its page; empty without one."""
 
 WIDTH = 860.0
 """Width of every drawing, in its own units: about pixels on a laptop."""
@@ -36,12 +36,12 @@ class Chart:
     """A drawing, with the same content as a sentence and as a table for readers who cannot see the drawing."""
 
     name: str
-    """Lower-case letters and hyphens; the same for the same kind of chart."""
+    """Name of the kind of chart, in lower-case letters and hyphens."""
     title: str
     says: str
     """Content of the drawing, in one sentence."""
     drawing: Svg
-    """Empty if there is nothing to draw; ``note`` says why."""
+    """The drawing; empty if there is nothing to draw, for the reason in ``note``."""
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     legend: tuple[Mark, ...] = ()
@@ -85,7 +85,7 @@ def drawing(height: float, parts: Sequence[str], says: str, name: str) -> Svg:
 
 @dataclass(frozen=True)
 class Frame:
-    """The room inside the axes."""
+    """The area inside the axes."""
 
     left: float
     right: float

@@ -20,10 +20,10 @@ NAME = "feasibility"
 MOST_VALUES = 16
 CELL = 40.0
 WORDY = 96.0
-"""Width from which on a cell has room for its cause."""
+"""Least width of a cell that shows a cause of more than five characters."""
 
 Pair = tuple[str, str]
-"""Two values as text: of the knob across and of the one up."""
+"""Values of the horizontal and of the vertical knob, as text."""
 CellHref = Callable[[str, str], str]
 
 LEGEND = (

@@ -37,14 +37,14 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class Step:
-    """A trial faster than all earlier ones, with the baseline's learning."""
+    """A trial that is faster than all earlier ones and learns as the baseline does."""
 
     number: int
     tokens_per_hour: float
 
 
 def steps(trials: Sequence[Trial], spec: StudySpec) -> tuple[Step, ...]:
-    """Returns the best trial so far, by trial number; ignores failures and speeds with emulated FP8."""
+    """Returns the trials that were the best so far, ordered by number; omits failures and emulated FP8."""
     found: list[Step] = []
     for trial in sorted(trials, key=lambda t: t.number):
         speed = trial.tokens_per_hour

@@ -17,7 +17,7 @@ from autotune.wording.numbers import counted, format_size, percent
 GIB = float(1 << 30)
 ROW = 26.0
 WHOLE = "cycle"
-"""Key of the peaks that are of the whole cycle."""
+"""Key of the whole cycle's peaks."""
 POOL_WORDS = {Pool.HOST: "host memory (PSS of the process tree)", Pool.DEVICE: "GPU memory"}
 
 

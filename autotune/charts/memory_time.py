@@ -40,9 +40,9 @@ class Band:
     """Consecutive points of one phase of one cycle."""
 
     start: float
-    """Seconds."""
+    """Begin of the band in seconds."""
     end: float
-    """Seconds; where the next begins."""
+    """End of the band in seconds, where the next one begins."""
     highest: Point
 
 

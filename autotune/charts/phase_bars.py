@@ -28,9 +28,9 @@ class Bar:
     name: str
     seconds: Mapping[str, float]
     number: int | None = None
-    """Trial it leads to."""
+    """Number of the trial that the bar links to."""
     faint: bool = False
-    """Left out of every figure."""
+    """True for a cycle that is left out of every figure."""
 
 
 def by_trial(trials: Sequence[Trial], baseline: Configuration, href: Href = nowhere) -> Chart:

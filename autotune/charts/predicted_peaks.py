@@ -22,11 +22,11 @@ class PredictedPeak:
 
     number: int
     known: int
-    """Trials that had ended before, which it was predicted from; 0: by formulas alone."""
+    """Number of earlier trials that the prediction uses; 0: formulas alone."""
     predicted: float
     low: float
     high: float
-    """95 % interval of the prediction."""
+    """95 % interval of the prediction: ``low`` to ``high``."""
     measured: float
 
     @property

@@ -20,7 +20,7 @@ class Scale:
     end: float
 
     def at(self, value: float) -> float:
-        """Returns the place of a finite value."""
+        """Returns the position of a finite value."""
         point = min(self.high, max(self.low, value))
         return self.start + (self.end - self.start) * (point - self.low) / (self.high - self.low)
 

@@ -25,7 +25,7 @@ AS_PREDICTED = (Mark("best", "as predicted", "━"), Mark("band", "within 5 %", 
 
 @dataclass(frozen=True)
 class ScatterPoint:
-    """A trial in the plane."""
+    """A trial by its peak and its speed."""
 
     number: int
     x: float

@@ -9,7 +9,7 @@ from html import escape
 from autotune.wording.text import clean
 
 LONGEST = 200
-"""Characters of a foreign text; the rest is cut."""
+"""Most characters of a foreign text; the rest is cut."""
 
 
 class Svg(str):

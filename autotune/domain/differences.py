@@ -40,8 +40,8 @@ def update_share(configuration: Configuration) -> Fraction | None:
 
 
 def differing(before: Any, after: Any, where: str = "") -> list[str]:
-    """Returns ``place: before -> after`` for each leaf in which two pieces of plain data differ; ``where`` prefixes
-    places."""
+    """Returns ``path: before -> after`` for each leaf in which two pieces of plain data differ; ``where`` prefixes
+    paths."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         found: list[str] = []
         for key in sorted(set(before) | set(after)):

@@ -1,4 +1,4 @@
-"""Reads the place where a trial runs, its GPUs and its machine, from the trial's notes."""
+"""Reads a trial's place (its slot, GPUs and machine) from the notes that its attempt recorded."""
 
 from __future__ import annotations
 

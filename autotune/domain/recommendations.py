@@ -109,8 +109,8 @@ class Recommendation:
 
     study: str
     rows: tuple[RecommendationRow, ...]
-    """First the best configuration with the baseline's learning, then the best with permitted changes of numerics or
-    learning, if any."""
+    """First the best configuration that learns as the baseline does, then the best with permitted changes of numerics
+    or learning, if any."""
     baseline: str
     """``ok``, the baseline's failure as ``Outcome.sentence``, or the reason why no gain over it is stated."""
     reference: int | None

@@ -135,7 +135,7 @@ class Plan:
     baseline: Predicted
     """Forecast of the framework's defaults."""
     best: tuple[Predicted, ...]
-    """Configurations with the defaults' learning, best first; if none is likely to fit, the closest one."""
+    """Configurations that learn as the defaults do, best first; if none is likely to fit, the closest one."""
     permitted: Predicted | None
     """Best configuration that rounds or learns differently, if it is better."""
     accuracy: Accuracy

@@ -29,7 +29,7 @@ ROUNDS = 3
 BLOCK = 1_000
 """Most legal combinations of a block that are examined; more are sampled."""
 ALIKE = 0.01
-"""Log tokens/hour that unimportant knobs may give together; they stay at the baseline's values."""
+"""Most log tokens/hour that resets of knobs to the baseline's values may cost in total."""
 
 _TIED = frozenset(BATCH_KNOBS)
 """Knobs that determine each other."""
@@ -82,7 +82,7 @@ class Found:
     table: Table
     """Forecasts of the best configurations."""
     best: tuple[int, ...]
-    """Positions in ``table``, best first."""
+    """Indices into ``table``, best first."""
     looked_at: int
     """Number of examined combinations: the sample, and steps from it."""
     fitting: int
@@ -156,7 +156,7 @@ def _around(scope: SearchScope, here: Configuration, block: Sequence[str]) -> tu
 
 
 def _best_shapes(table: Table, count: int) -> tuple[int, ...]:
-    """Returns the positions of the best configuration of each shape, best first."""
+    """Returns the table indices of the best configuration of each shape, best first."""
     found: dict[tuple[KnobValue | None, ...], int] = {}
     for index in np.argsort(-table.score(), kind="stable").tolist():
         found.setdefault(tuple(table.configurations[index].get(name) for name in SHAPE), index)
@@ -168,7 +168,7 @@ def _best_shapes(table: Table, count: int) -> tuple[int, ...]:
 def _plainer(
     scope: SearchScope, forecasts: Forecasts, table: Table, places: Sequence[int]
 ) -> tuple[Configuration, ...]:
-    """Resets knobs of the configurations at ``places`` to the baseline's value where that costs less than ``ALIKE``.
+    """Resets knobs of the rows at indices ``places`` to the baseline's value, for less than ``ALIKE`` of score in all.
 
     The result then omits differences that the models can hardly distinguish.
     """

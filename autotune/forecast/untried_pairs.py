@@ -24,7 +24,7 @@ EACH_PAIR = 24
 """Most configurations of a pair that are examined."""
 MOST_REGIONS = 60
 MOST_FITTED = 400
-"""Most trials, the newest, to which the memory model is fitted: more hardly change it, and would delay the page."""
+"""Most trials that the memory model is fitted to, the newest: more change it little, and would delay the page."""
 MOST_PEAKS = 120
 """Most measured peaks, the newest, that are compared with their predictions."""
 REFITTED = 1.25
@@ -62,7 +62,7 @@ def predict_pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, st
 def _predicted(
     spec: StudySpec, trials: Sequence[Trial], untried: Mapping[Pair, Sequence[Configuration]]
 ) -> dict[Pair, Cell]:
-    """Predicts by the memory model, fitted to the study's trials; empty without a known memory limit."""
+    """Predicts by the fitted memory model whether each untried pair fits; empty without a known memory limit."""
     task = Task.of(spec)
     if not untried or all(limit is None for limit in limits(task)):
         return {}

@@ -30,8 +30,8 @@ for unknown layers."""
 
 
 def planned(question: Question, settings: Settings) -> Plan:
-    """Returns the plan, with its accuracy on the home's studies of the same kind of GPU. Raises ``UsageError`` as
-    ``plan_from_readings`` does."""
+    """Returns the plan, with the models' accuracy on this home folder's studies on the same GPU model. Raises
+    ``UsageError`` as ``plan_from_readings`` does."""
     return plan_from_readings(question, recorded_on(question.gpu, settings))
 
 
@@ -67,7 +67,7 @@ def needed(request: PlanRequest) -> Needs:
 
 
 def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
-    """Reads the studies of the home's own database on this kind of GPU; creates no database, connects to no server."""
+    """Reads this GPU's studies from the home folder's own database; creates no database, connects to no server."""
     if not settings.own_database or not settings.home.database.is_file():
         return ()
     from autotune.recommendation.reading import read_study  # noqa: PLC0415 (a plan seldom has a database to read)

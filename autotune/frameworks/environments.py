@@ -37,7 +37,7 @@ class Wished:
 
     name: str
     known: SpecifierSet
-    """Versions that our patches of the package were written for."""
+    """Versions that autotune's patches of the package were written for."""
     gives: str
     """Feature that the package provides."""
     without: str = ""
@@ -52,7 +52,7 @@ class Environment:
     """Packages without which no trial starts, in display order."""
     wished: tuple[Wished, ...] = ()
     extra: str = ""
-    """Extra of our own distribution that installs the tested versions; empty if there is none."""
+    """Extra of the autotune distribution that installs the tested versions; empty if there is none."""
     python: str = ""
     """Supported versions of Python, as pip writes them; empty: any that starts a trial."""
     folders: tuple[str, ...] = ()

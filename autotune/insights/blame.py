@@ -33,7 +33,7 @@ HELD = 0.2
 ALLOCATION_S = 1e-3
 """Seconds of one driver call that allocates memory, if it must wait for the GPU (order of magnitude)."""
 ALLOCATING = 0.05
-"""Share of a cycle in driver calls for memory above which the allocator is blamed."""
+"""Share of a cycle in driver calls for memory above which the allocator is the bottleneck."""
 LINK_BYTES_S = 5e9
 """Bytes/s over PCIe, one way, from which the link limits: a fifth of a fourth-generation link of 16 lanes."""
 
@@ -55,7 +55,7 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True)
 class Blame:
-    """The limiting resource, and the phase in which it limits."""
+    """The bottleneck: the limiting resource, and the phase in which it limits."""
 
     resource: Resource
     phase: str
@@ -90,7 +90,7 @@ def blame(trial: Trial) -> Blame | None:
 
 
 def _of_clock(use: TrialUse) -> Blame | None:
-    """Blames the GPU's clock if the driver throttled it for heat or power and it fell below ``SLOWED``."""
+    """Names the GPU's clock as the bottleneck if the driver throttled it for heat or power, below ``SLOWED``."""
     gpu = use.whole.gpu
     if gpu.sm_mhz is None or gpu.sm_mhz_max is None or gpu.sm_mhz >= SLOWED * gpu.sm_mhz_max:
         return None
@@ -104,7 +104,7 @@ def _of_clock(use: TrialUse) -> Blame | None:
 
 
 def _of_allocator(use: TrialUse) -> Blame | None:
-    """Blames the allocator if steady cycles still allocate device memory, although freed memory should fit again."""
+    """Names the allocator as the bottleneck if steady cycles allocate device memory although freed memory fits."""
     retries, calls = use.alloc_retries or 0.0, use.device_allocations or 0.0
     if retries >= 1.0:
         said = f"it freed its cache and tried again {retries:.0f} times in a cycle"
@@ -116,8 +116,8 @@ def _of_allocator(use: TrialUse) -> Blame | None:
 
 
 def _of_gradients(use: TrialUse) -> Blame | None:
-    """Blames the summation of gradients over ranks. Runs before the check of the GPU's own work: a rank that waits for
-    another meanwhile runs a kernel, which NVML counts as busy."""
+    """Names the summation of gradients over ranks as the bottleneck. Runs before the check of the GPU's own work: a
+    rank that waits for another meanwhile runs a kernel, which NVML counts as busy."""
     exposed = use.gradient_sync_exposed_s or 0.0
     if exposed < LONG * use.whole.seconds:
         return None
@@ -129,7 +129,7 @@ def _of_gradients(use: TrialUse) -> Blame | None:
 
 
 def _of_waiting(use: TrialUse, configuration: Configuration) -> Blame | None:
-    """Blames the phase in which the GPU idled longest, if the idle time is a large share of a cycle."""
+    """Names the phase in which the GPU idled longest as the bottleneck, if that is a large share of a cycle."""
     idle = [(p.seconds * (1.0 - p.gpu.busy), p) for p in _judged(use) if p.gpu.busy is not None and p.gpu.busy < IDLE]
     lost, phase = max(idle, key=lambda one: one[0], default=(0.0, use.whole))
     if lost < LONG * use.whole.seconds:
@@ -173,7 +173,7 @@ def _fewer_launches(phase: str, configuration: Configuration) -> str:
 
 
 def _of_work(use: TrialUse) -> Blame:
-    """Blames the GPU's own work, compute or memory, in the longest phase, if the GPU was busy."""
+    """Names GPU compute or memory bandwidth as the bottleneck of the longest phase; nothing if the GPU was not busy."""
     judged = _judged(use)
     if not judged or (judged[0].gpu.busy or 0.0) < IDLE:
         busy = f"the GPU was busy {percent(use.whole.gpu.busy)} of a cycle and no phase idled for long"

@@ -26,7 +26,7 @@ class ValueRecord:
 
 
 def feasibility(trials: Iterable[Trial]) -> tuple[ValueRecord, ...]:
-    """Counts the trials for each value of each knob with at least two tried values, by knob and value.
+    """Counts the trials for each value of each knob with at least two tried values, sorted by knob and value.
 
     Omits trials without a verdict (unfinished, cancelled, disturbed from outside).
     """

@@ -26,7 +26,7 @@ class Growth:
     late: int
     """Highest peak of the last third of the cycles, in bytes."""
     slope: float
-    """Bytes a cycle after the first third, in which caches and engines settle: the median of the slopes between all
+    """Bytes per cycle after the first third, in which caches and engines settle: the median of the slopes between all
     pairs of cycles (Theil and Sen), which no single long completion moves."""
     low: float
     high: float

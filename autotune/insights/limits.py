@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
-"""Least shares of rows that are not cut."""
+"""Quantiles of the lengths that are examined as limits: shares of rows that are not cut."""
 ROWS = 64
 """Fewest lengths; fewer do not show the longest ones."""
 

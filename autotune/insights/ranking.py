@@ -14,7 +14,7 @@ SHOWN = 10
 
 
 def measured(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Returns the feasible baseline and search trials that have a speed, by number; emulated FP8 is omitted."""
+    """Returns the feasible baseline and search trials that have a speed, ordered by number; emulated FP8 is omitted."""
     own = (t for t in corrected(trials) if t.kind.is_searched and not t.emulated)
     found = (t for t in own if t.feasible and t.tokens_per_hour)
     return tuple(sorted(found, key=lambda t: t.number))

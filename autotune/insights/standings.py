@@ -81,7 +81,7 @@ def folded(trials: Iterable[Trial]) -> list[list[Trial]]:
 
 
 def _failure(trial: Trial) -> str:
-    """Returns the sentence of a failure; the number of another trial."""
+    """Returns a key that is equal for equal failures: a failure's sentence, else the trial's own number."""
     return trial.outcome.sentence() if trial.state is TrialState.FAIL and trial.outcome else str(trial.number)
 
 

@@ -17,7 +17,7 @@ class PhaseUse:
     phase: str
     seconds: float
     gpu: GpuUse
-    """Means over the cycles' samples; joules and bytes are of one cycle."""
+    """Means over the cycles' samples; joules and bytes are per cycle."""
     main_thread: float | None
     """Share of a core that the thread driving the training used."""
     cores: float | None
@@ -40,11 +40,11 @@ class TrialUse:
     joules_per_token: float | None
     """Energy of all GPUs for one completion token."""
     device_allocations: float | None
-    """Driver calls for memory in a cycle."""
+    """Driver calls that allocate device memory, per cycle."""
     alloc_retries: float | None
-    """Times in a cycle that the allocator freed its cache and tried again."""
+    """Times per cycle that the allocator freed its cache and tried again."""
     gradient_sync_exposed_s: float | None
-    """Seconds of a cycle in which gradients were summed over ranks and nothing was computed."""
+    """Seconds per cycle in which gradients were summed over ranks and nothing was computed."""
 
 
 def trial_use(trial: Trial) -> TrialUse | None:

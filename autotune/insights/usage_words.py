@@ -37,7 +37,7 @@ def speed_sentence(trial: Trial, roof: Roof | None) -> str:
 
 
 def roof_words(study: Study, fingerprint: Fingerprint | None, trials: Sequence[Trial], row: RecommendationRow) -> str:
-    """Compares the speed of a row with the most that its GPU could do; empty where that is not known."""
+    """Compares the speed of a row with the roofline of its GPU; empty if that is not known."""
     measured = (t for t in trials if t.number in row.trials and t.speed_cycles())
     roof, trial = roof_of(study, fingerprint), next(measured, None)
     share = None if roof is None or trial is None else roof.share(trial)
@@ -147,7 +147,7 @@ def usage_json(trial: Trial, roof: Roof | None) -> Document | None:
 
 
 def use_json(use: TrialUse) -> Document:
-    """Converts the use in the mean speed cycle to JSON; ``null`` for figures that are not known."""
+    """Converts mean resource use per timed cycle to JSON; unknown values are ``null``."""
     return {
         "cycles": use.cycles,
         "phases": {plain(phase.phase): _phase(phase) for phase in (*use.phases, use.whole)},

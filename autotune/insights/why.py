@@ -26,7 +26,7 @@ MOST_FAILED = 20
 """Most failed neighbours that are shown."""
 MOST_NUMBERS = 8
 LEAST_ELSEWHERE = 0.05
-"""Change in phases that no changed knob acts on from which it is told."""
+"""Least change in phases without a changed knob that is stated."""
 GUARDS = frozenset({FailureReason.QUALITY, FailureReason.NAN})
 """Failures with wrong numbers, although the run itself did not break."""
 

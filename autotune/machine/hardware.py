@@ -16,7 +16,7 @@ from search_spaces.configuration import Resources
 
 
 def nvlink_groups(gpus: Sequence[Gpu]) -> list[list[int]]:
-    """Combines positions of ``gpus`` to groups in which NVLink joins every two; empty if no paths are reported."""
+    """Groups indices of ``gpus`` so that NVLink connects every two of a group; empty if no paths are reported."""
     if len(gpus) < 2 or not all(gpu.paths for gpu in gpus):
         return []
     groups: list[list[int]] = []

@@ -18,12 +18,12 @@ class Lane:
 
     index: int
     gpus: tuple[int, ...]
-    """Positions among the GPUs that the study holds."""
+    """Indices among the study's GPUs."""
     cpus: tuple[int, ...]
     memory: int | None
     """Host memory that a trial may use, in bytes; ``None``: not known."""
     numbers: tuple[int, ...] = ()
-    """Numbers of the lane's GPUs in the driver's count."""
+    """The driver's indices of the lane's GPUs."""
 
     @property
     def name(self) -> str:

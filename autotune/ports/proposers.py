@@ -16,8 +16,8 @@ class Proposer(Port):
         """Proposes a configuration, with its source (``Trial.source``).
 
         Args:
-            history: all trials of the study, by number. CANCELLED and INFRA failures are ignored; RUNNING trials
-                count as taken.
+            history: all trials of the study, ordered by number. CANCELLED and INFRA failures are ignored; RUNNING
+                trials count as taken.
             number: number of the proposed trial; seeds the sampler together with the study's seed.
 
         Returns:
@@ -41,9 +41,9 @@ class FrugalProposer(Port):
 
 @runtime_checkable
 class PlacedProposer(Port):
-    """Proposer for one of several places, each with a process that the next trial can reuse."""
+    """Proposer for one of several trial slots, each with a process that the next trial can reuse."""
 
     def propose_at(
         self, history: Sequence[Trial], number: int, here: Sequence[Trial]
     ) -> tuple[Configuration, str] | None:
-        """Proposes as ``Proposer.propose`` does, for the place whose finished trials are ``here``."""
+        """Proposes as ``Proposer.propose`` does, for the slot whose finished trials are ``here``."""

@@ -55,9 +55,9 @@ class RunReport:
     compiled: bool = False
     """True if a compiler ran in the attempt. A later attempt may reuse its cache and need less memory."""
     absent: bool = False
-    """True if nothing ran because something that every trial needs was missing: the model, prompts, reward or place."""
+    """True if nothing ran because something that every trial needs was missing: the model, prompts, reward or slot."""
     place_lost: str = ""
-    """Reason why no trial can run in this place any more; empty if trials can."""
+    """Reason why no trial can run in this slot any more; empty if trials can."""
 
 
 class Watcher(Port):
@@ -98,7 +98,7 @@ class TrialRunner(Port):
 
 
 class Crew(Port):
-    """Runs several attempts at a time, each in its own place, for the scheduler of trials.
+    """Runs several attempts at a time, each in its own place (trial slot), for the scheduler of trials.
 
     Watchers are called on the thread that waits.
     """

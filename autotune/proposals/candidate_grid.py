@@ -32,16 +32,16 @@ class Dimension:
     name: str
     values: tuple[KnobValue, ...]
     ordered: bool
-    """Neighbouring values are alike (numbers); otherwise any two differ equally."""
+    """True if neighbouring values are alike (numbers); otherwise any two differ equally."""
 
     @cached_property
     def places(self) -> Mapping[KnobValue | None, int]:
-        """The place of each value; of ``None``, a knob that is left to the framework, that of ``UNSET``."""
+        """Index of each value; ``None``, for a knob left to the framework, has the index of ``UNSET``."""
         return {None if value == UNSET else value: place for place, value in enumerate(self.values)}
 
     @property
     def span(self) -> int:
-        """Scale of a dimension: a change from its first to its last place, or between two choices, has distance 1."""
+        """Scale of a dimension: a change from its first to its last index, or between two choices, has distance 1."""
         return len(self.values) - 1 if self.ordered else 1
 
 
@@ -105,7 +105,7 @@ class CandidateGrid:
         return {d.name: place for d, place in zip(self.dimensions, point, strict=True)}
 
     def at(self, point: Point) -> int | None:
-        """Returns the candidate at ``point``, or ``None`` if there is none."""
+        """Returns the index of the candidate at ``point``, or ``None`` if there is none."""
         there = self.alike(point, ())
         return int(np.argmax(there)) if there.any() else None
 
@@ -118,8 +118,8 @@ class CandidateGrid:
         return left
 
     def nearest(self, point: Point, left: Mask) -> int:
-        """Returns the candidate in ``left`` closest to ``point``, the first among equals. A step in an ordered
-        dimension counts as its share of the dimension, any other change as 1."""
+        """Returns the index of the candidate in ``left`` closest to ``point``, the first among equals. A step in an
+        ordered dimension counts as its share of the dimension, any other change as 1."""
         indices = np.flatnonzero(left)
         return int(indices[np.argmin(self._distance(indices, point))])
 

@@ -38,23 +38,23 @@ class Worth:
 
 
 WORTH = Worth(0.015, 0.04)
-"""A smaller gain is within the noise between processes; the leader's confirmation is then a better use of time."""
+"""Usual thresholds: less is within the noise between processes; the leader's confirmation is a better use of time."""
 LEFT = Worth(0.004, 0.01)
-"""The same when there is nothing to confirm."""
+"""Thresholds if there is nothing to confirm."""
 ANY = Worth(0.0, 0.0)
-"""Threshold after all other proposals: every remaining step is tried, because formulas may be wrong unnoticed."""
+"""Thresholds after all other proposals: every remaining step is tried, because formulas may be wrong unnoticed."""
 STAY = 0.2
-"""Gain that a restart must promise beyond the best candidate for the living process."""
+"""Gain in log tokens/hour that a restart must promise beyond the best candidate for the living process."""
 RESTART_COST = 4.0
 """Trials in a living process that cost as much as one that starts a process."""
 ALIKE = 0.01
-"""Forecasts this close are equal; then the one nearest to the base is tried."""
+"""Difference in log tokens/hour up to which forecasts are equal; the one nearest to the base is then tried."""
 REFINED = 8
-"""Single changes of a drawn candidate, at most."""
+"""Most single-knob changes of a sampled candidate."""
 MISLED = 0.1
-"""Log tokens/hour below the best so far, from which a forecast was not merely a little off."""
+"""Shortfall from the best so far, in log tokens/hour, from which a forecast counts as misleading."""
 MANY, LESS_SURE = 5, 0.8
-"""Measured trials from which ``LESS_SURE`` is a probability of fitting that is enough, in place of ``SURE``."""
+"""Measured trials from which a probability of fitting of ``LESS_SURE`` is enough, instead of ``SURE``."""
 CAREFUL = (0.95, 0.99)
 """Least probability of fitting after one out-of-memory failure, and after more."""
 
@@ -65,17 +65,17 @@ class Outlook:
 
     grid: CandidateGrid
     left: Mask
-    """May be tried, and is likely to fit."""
+    """True for candidates that may be tried and are likely to fit."""
     suspects: NDArray[np.int64]
-    """Failures that the candidate's values may have caused."""
+    """Number of failures that the candidate's values may have caused."""
     gain: Array
-    """Mean of log tokens/hour over the best measured."""
+    """Mean predicted gain over the best measured configuration, in log tokens/hour."""
     spread: Array
-    """Its standard deviation."""
+    """Standard deviation of ``gain``."""
     fits: Array
     """Probability of fitting into memory; a candidate that does not fit gains nothing."""
     restarts: NDArray[np.int64]
-    """``Restart`` each needs."""
+    """``Restart`` that each candidate needs."""
 
     @property
     def open_(self) -> Mask:
@@ -108,7 +108,7 @@ def improvement(gain: Array, spread: Array) -> Array:
 
 
 Choice = tuple[Outlook, int]
-"""A candidate, by its place in the grid of an outlook."""
+"""An outlook, and the index of a candidate in its grid."""
 
 
 def best_forecast(

@@ -21,14 +21,14 @@ from trainer.child.contract import RunPaths, StartupPart
 STEPS, ROWS = "steps_per_generation", "micro_batch_size"
 
 _WEIGHTS = frozenset({StartupPart.IMPORT.value, StartupPart.LOAD.value})
-"""Phases in which only memory that is there in any phase has been allocated."""
+"""Phases in which only memory is allocated that all later phases need too."""
 _ENGINE = frozenset({StartupPart.SERVER.value, StartupPart.ENGINE.value, StartupPart.CAPTURE.value})
 """Phases in which the rollout engine is built for the sequences of one generation, in addition to the weights."""
 SERVED = {"rollout_engine": "vllm", "rollout_mode": "server"}
 _SERVERS = frozenset({StartupPart.SERVER.value, StartupPart.CAPTURE.value})
 _SERVER_LOG = RunPaths(Path()).server_log.name
 _COUNTS = frozenset({"rollout_gpus", "rollout_data_parallel_size"})
-"""Knobs that do not matter to a server: a replica holds the same however many there are."""
+"""Knobs that set the number of a server's replicas, on which a replica's memory does not depend."""
 _PHASES = frozenset(phase.value for phase in Phase) | _WEIGHTS | _ENGINE
 _MAIN = frozenset({Pool.DEVICE.value, Pool.HOST.value})
 _POOL_WORDS = {Pool.DEVICE: "device memory", Pool.HOST: "host memory", Pool.ROLLOUT_CACHE: "rollout cache"}
@@ -43,7 +43,7 @@ class Region:
     phase: str | None
     configuration: Configuration
     signs: tuple[tuple[str, int], ...]
-    """Knobs that bear on it: 1 where more needs more memory, -1 where more needs less, 0 where it must be equal."""
+    """Knobs that affect the memory: 1 if more needs more, -1 if more needs less, 0 if the value must be equal."""
 
     def __hash__(self) -> int:
         return hash(self.trial)  # of all its knobs it would take as long as asking a thousand candidates
@@ -151,7 +151,7 @@ def sentence(region: Region, configuration: Configuration) -> str:
 
 
 def regions(trials: Iterable[Trial], *, one_memory: bool) -> tuple[Region, ...]:
-    """Returns the regions that ``trials`` rule out, by trial number.
+    """Returns the regions that ``trials`` rule out, ordered by trial number.
 
     Only failures of a new worker count: a warm one may have failed because of earlier trials. A later successful retry
     inside a region removes it. ``one_memory``: device and host memory are the same (a CPU run).

@@ -17,7 +17,7 @@ from autotune.domain import Configuration, Objective, Resources, StudySpec, Tria
 from search_spaces.batch import held_gpus
 
 Column = NDArray[np.float64]
-"""One number for each configuration asked about, in their order."""
+"""One number per requested configuration, in their order."""
 REMEMBERED = 32
 """Tuples of configurations of which the models remember what they read: tracks, the living process's, neighbours."""
 SURE = 0.9
@@ -33,19 +33,19 @@ class Task:
     """The machine's share, with the facts of the model (``Resources.model``)."""
     rows_per_update: int
     max_prompt_length: int
-    """Tokens."""
+    """Longest prompt in tokens."""
     max_completion_length: int
-    """Tokens."""
+    """Longest completion in tokens."""
     passthrough: Mapping[str, Any] = field(default_factory=dict)
     """The user's own keys (LoRA rank, beta, ``num_iterations``), as in ``Workload``."""
     memory_limit: int | None = None
     """Bytes the process tree may hold (CPU runs); on a GPU the device's memory is the limit."""
     lengths: tuple[int, ...] = ()
-    """Recorded completion lengths, tokens; empty: not known, so taken from the trials or presumed."""
+    """Recorded completion lengths in tokens; empty: not known, so taken from the trials or presumed."""
     prompt_tokens: float = 0.0
-    """Mean prompt; 0: not known."""
+    """Mean prompt length in tokens; 0: not known."""
     per_gpu: bool = False
-    """The objective is tokens per GPU-hour."""
+    """True if the objective is tokens per GPU-hour."""
 
     def __hash__(self) -> int:
         # The user's keys are a mapping, which cannot be hashed; they are still compared.
@@ -66,7 +66,7 @@ class Task:
         )
 
     def log_divisors(self, configurations: Sequence[Configuration]) -> Column:
-        """Logarithms of the divisors of tokens/hour in the objective (``Trial.divisor``)."""
+        """Returns the logarithms of the divisors of tokens/hour in the objective (``Trial.divisor``)."""
         if not self.per_gpu:
             return np.zeros(len(configurations))
         return np.log([float(max(1, held_gpus(c, self.resources))) for c in configurations])
@@ -79,7 +79,7 @@ class EarlierTrials:
     task: Task
     """Task of that study."""
     trials: tuple[Trial, ...]
-    """Finished ones."""
+    """Finished trials of the study."""
     distance: float
     """Doublings its figures are carried (``insights.related``)."""
     probe: Mapping[str, Any] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class PriorData:
     probe: Mapping[str, Any] = field(default_factory=dict)
     """Measured speeds of the device (``Result.data`` of ``probe_speed``); empty: not measured."""
     earlier: tuple[EarlierTrials, ...] = ()
-    """Nearest first."""
+    """Earlier studies, nearest first."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,6 @@ class TimeForecast:
     log_seconds: Column
     """Mean of the natural logarithm of the cycle's seconds."""
     spread: Column
-    """Standard deviation of the same."""
+    """Standard deviation of that logarithm."""
     phases: Mapping[str, Column]
     """Median seconds by ``Phase`` value."""

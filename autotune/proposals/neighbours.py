@@ -13,11 +13,11 @@ from search_spaces.knobs.model import Restart
 from search_spaces.space import SearchSpace
 
 LISTED = 16_000
-"""Candidates that are listed at most; a space with as many was drawn from."""
+"""Most candidates that are listed; a space with as many was sampled."""
 IN_ONE_PROCESS = 5_000
-"""Candidates that one process can run, at most."""
+"""Most candidates that are listed for one process."""
 REMEMBERED = 16
-"""Neighbourhoods that are remembered: a search asks about the same base again and again."""
+"""Number of cached neighbourhoods: a search asks about the same base again and again."""
 
 Near = Callable[..., tuple[Configuration, ...]]
 """(configuration, same_learning=...) -> its neighbours."""

@@ -95,7 +95,7 @@ class TwoTrackProposer:
     def propose_at(
         self, history: Sequence[Trial], number: int, here: Sequence[Trial]
     ) -> tuple[Configuration, str] | None:
-        """Proposes for one of several places; ``here`` are the trials that finished there."""
+        """Proposes for one of several trial slots; ``here`` are the trials that finished in the slot."""
         return self._proposed(history, number, here=here)
 
     def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
@@ -191,8 +191,8 @@ class TwoTrackProposer:
         return sum(len(grid) - int(grid.without((), regions).sum()) for grid in self._grids.values())
 
     def _as_candidates(self, history: Sequence[Trial]) -> list[Trial]:
-        """Returns the history as samplers read it: with retries instead of the trials they correct, and the baseline
-        with all knobs of a candidate."""
+        """Returns the history for samplers: retries replace the trials they correct, and baseline trials get the
+        completed baseline configuration."""
         names, found = self._as_candidate, retries.corrected(history)
         return [t.with_(configuration=names[t.configuration]) if t.configuration in names else t for t in found]
 

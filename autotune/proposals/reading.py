@@ -72,7 +72,7 @@ class Columns:
         return np.array(numbers, dtype=np.float64).take(index)
 
     def distinct(self, name: str) -> Distinct:
-        """Returns a knob's different values, and which of them each configuration has."""
+        """Returns a knob's different values, and each configuration's index among them."""
         if name not in self._read:
             self._read[name] = distinct_values(column(name, self.configurations, None))
         return self._read[name]

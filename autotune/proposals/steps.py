@@ -12,11 +12,11 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Knob
 
 PAYS = 0.03
-"""Least gain, in log tokens/hour; a smaller gain may be noise, and the base stays."""
+"""Least gain in log tokens/hour that moves the base; a smaller one may be noise."""
 NO_STAKE = 0.02
-"""A knob that acts on no more than this share of a cycle cannot pay."""
+"""Share of a cycle up to which a knob that acts on it cannot pay."""
 ROWS = "micro_batch_size"
-"""Knob that makes room: a step that does not fit is tried with fewer rows."""
+"""Knob that frees memory: a step that does not fit is tried with fewer rows."""
 ENGINE, VLLM = "rollout_engine", "vllm"
 TRAINERS = frozenset({ROWS, "attn_implementation"})
 """Knobs that only affect the trainer with vLLM: the engine generates with its own rows and kernels."""
@@ -24,12 +24,12 @@ EXPERT = (ENGINE, "gradient_checkpointing", ROWS, "logprob_rows", "attn_implemen
 """Order in which an expert would go through the knobs; the others follow, those that need a restart last."""
 
 Place = tuple[str, int]
-"""A dimension and a place on it."""
+"""A dimension's name, and the index of one of its values."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The base of the next step, and the places that earlier steps have tried."""
+    """The base of the next step, and the values that earlier steps have tried."""
 
     base: Point
     place: int
@@ -95,8 +95,8 @@ def _ways(dimension: Dimension, own: int) -> list[Sequence[int]]:
 
 
 def _there(grid: CandidateGrid, open_: Mask, base: Point, axis: int, place: int) -> tuple[bool, int | None]:
-    """Tells whether a candidate has that place and otherwise equals ``base``, and the nearest one in ``open_``: with
-    other values of knobs that depend on this one, or else with fewer rows."""
+    """Tells whether a candidate has this value of dimension ``axis`` and otherwise equals ``base``; also returns the
+    index of the nearest one in ``open_``: with other values of dependent knobs, or else with fewer rows."""
     name = grid.dimensions[axis].name
     free = {d.name for d in grid.dimensions if d.name in KNOBS and name in KNOBS[d.name].needs}
     point = (*base[:axis], place, *base[axis + 1 :])
@@ -108,8 +108,8 @@ def _there(grid: CandidateGrid, open_: Mask, base: Point, axis: int, place: int)
 
 
 def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue | None = None) -> tuple[bool, float]:
-    """Tells whether ``knob`` acts on the longest phase, and the share of a cycle in the phases it acts on: 1 for a knob
-    outside the catalogue, or without ``of_phases``, the share of a cycle by phase."""
+    """Tells whether ``knob`` acts on the longest phase, and the cycle share of the phases it acts on (1 for a knob
+    outside the catalogue, or without ``of_phases``). ``of_phases``: share of a cycle by phase."""
     if knob is None or not knob.phases or not of_phases:
         return True, 1.0
     acts = knob.phases - {Phase.GENERATE} if engine == VLLM and knob.name in TRAINERS else knob.phases

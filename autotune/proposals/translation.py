@@ -1,4 +1,4 @@
-"""Converts our trials to an Optuna study that proposes the next one.
+"""Converts trials to an Optuna study that proposes the next one.
 
 A failure becomes an infeasible COMPLETE trial, because Optuna's samplers ignore FAIL. Parameters are indices into the
 values of a knob; the study's user attribute ``values`` lists the values.
@@ -57,7 +57,7 @@ class Observation:
 
 
 def evidence(trials: Iterable[Trial]) -> tuple[Observation, ...]:
-    """Returns observations of ``trials``, by trial number."""
+    """Returns observations of ``trials``, ordered by trial number."""
     found = (_evidence(trial) for trial in sorted(trials, key=lambda t: t.number))
     return tuple(one for one in found if one is not None)
 
@@ -98,7 +98,7 @@ class _Shared(FrozenTrial):
 def selected(
     history: Sequence[Observation], fastest: int = KEPT_FASTEST, newest: int = KEPT_NEWEST
 ) -> Sequence[Observation]:
-    """Returns the fastest, the newest and the pending trials of a long history, by trial number."""
+    """Returns the fastest, the newest and the pending trials of a long history, ordered by trial number."""
     decided = [n for n, one in enumerate(history) if one.standing is not OptunaTrialStatus.PENDING]
     if len(decided) <= fastest + newest:
         return history

@@ -70,9 +70,9 @@ class Comparison:
     a: ComparedSide
     b: ComparedSide
     ratio: Gain | None
-    """Tokens/hour of b over a, minus 1; ``None`` of one configuration, and where one has no undisturbed cycle."""
+    """Tokens/hour of b over a, minus 1; ``None`` for one configuration, or if a side has no undisturbed cycle."""
     differs: tuple[str, ...] = ()
-    """Other differences, as ``place: a -> b``; unless empty, the ratio also contains their effect."""
+    """Other differences, as ``path: a -> b``; unless empty, the ratio also contains their effect."""
     baselines: tuple[ComparedSide, ComparedSide] | None = None
     """Baselines of two studies, which show how similar machines and workloads are."""
 
@@ -113,7 +113,7 @@ def compare_studies(a: StudyReading, b: StudyReading) -> Comparison:
 
 
 def differences(a: StudyReading, b: StudyReading) -> tuple[str, ...]:
-    """Lists the differences that affect the figures of two studies, except knobs, as ``place: a -> b``."""
+    """Lists the differences that affect the figures of two studies, except knobs, as ``path: a -> b``."""
     found = differing(_workload(a.study), _workload(b.study), "workload")
     if a.study.spec.framework != b.study.spec.framework:
         found.append(f"framework: {a.study.spec.framework} -> {b.study.spec.framework}")
@@ -151,7 +151,7 @@ def _why_none(side: ComparedSide) -> str:
 
 
 def _ratio(a: ComparedSide, b: ComparedSide) -> Gain | None:
-    """Computes tokens/hour of ``b`` over ``a``, of two studies, minus 1; the errors of the two are independent."""
+    """Computes the gain of ``b`` over ``a`` from two studies; ``None`` if a side was not measured or emulated FP8."""
     cycles = min(a.cycles, b.cycles)
     if a.speed is None or b.speed is None or not cycles or emulated(a.configuration) or emulated(b.configuration):
         return None

@@ -173,7 +173,7 @@ def wanted_of(study: Study, row: RecommendationRow, threads: int) -> ExportReque
 
 
 def _threads(study: Study, row: RecommendationRow, facts: Mapping[str, Mapping[str, Any]]) -> int:
-    """Returns the CPU threads of a process, from the note of the trials, else as a share of the machine's cores."""
+    """Returns CPU threads per process: torch's count in the trials' notes, else cores per training process (min. 1)."""
     threads = facts.get("threads", {}).get("torch")
     if isinstance(threads, int) and threads > 0:
         return threads

@@ -1,4 +1,4 @@
-"""Lists the places of a running study (a node, or some GPUs of one) with their states."""
+"""Lists the places (trial slots) of a running study, each a node or some of its GPUs, with their states."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PlaceNow:
 
 
 def running_trials(trials: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Returns the trials in state RUNNING, by number."""
+    """Returns the trials in state RUNNING, ordered by number."""
     return tuple(t for t in trials if t.state is TrialState.RUNNING)
 
 

@@ -48,7 +48,7 @@ class RunState(StrEnum):
 
     RUNNING = "running"
     INTERRUPTED = "interrupted"
-    """The same command continues it."""
+    """The tuner was stopped early; the same command continues the study."""
     DONE = "done"
 
 
@@ -120,11 +120,11 @@ class StudyReading:
 
     study: Study
     trials: tuple[Trial, ...]
-    """All trials, by number."""
+    """All trials, ordered by number."""
     spent: tuple[float, float] = (0.0, 0.0)
     """Wall seconds and GPU seconds, over all runs of the tuner."""
     alive: bool = False
-    """Whether a tuner runs it."""
+    """True while a tuner runs the study."""
     limits: Budget = NO_LIMITS
     """Budget of the tuner's last run."""
     avoided_gpus: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ class StudyReading:
 
     @property
     def running(self) -> tuple[Trial, ...]:
-        """Trials that a living tuner runs, by number; a killed tuner leaves its trials in state RUNNING."""
+        """Trials that a living tuner runs, ordered by number; a killed tuner leaves its trials in state RUNNING."""
         return running_trials(self.trials) if self.alive else ()
 
     @property

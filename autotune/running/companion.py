@@ -41,7 +41,7 @@ def strangers_at(port: int, pids: Collection[int]) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Tells whether a server may take ``port``: no connection of it is left, open or closed."""
+    """Tells whether a server may bind ``port``: no socket of it is open or still closing."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as one:
         try:
             one.bind(("", port))

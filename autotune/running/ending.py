@@ -257,7 +257,7 @@ def _nearer(own: Diagnosis | None, logged: Diagnosis | None) -> Diagnosis | None
 
 
 def _by_line(ending: Ending, plain: Outcome, echo: Diagnosis | None) -> Outcome:
-    """Returns the outcome by the last error of the log if its text is unknown, else by an echo of another failure."""
+    """Adds the log's last error line to ``plain``; without one, returns the diagnosis ``echo``, if any."""
     own = "" if ending.result is None else last_error(ending.result.detail, SIGNS)
     said = own or last_error(ending.log_tail, SIGNS)
     if not said:
@@ -268,7 +268,7 @@ def _by_line(ending: Ending, plain: Outcome, echo: Diagnosis | None) -> Outcome:
 
 
 def _wedged(ending: Ending, framework: Framework, outcome: Outcome) -> Outcome:
-    """Returns the outcome with the log's own cause: one rank may have run out of memory while others waited."""
+    """Returns a hang's or deadline's outcome with the log's cause: one rank may lack memory while others wait."""
     if ending.stop not in (Stop.HANG, Stop.DEADLINE):
         return outcome
     found = framework.diagnose(ending.log_tail)
@@ -310,7 +310,7 @@ def _place(diagnosis: Diagnosis, outcome: Outcome) -> str | None:
 
 
 def exit_sentence(ending: Ending) -> str:
-    """Returns a sentence on the exit code, for an attempt without a readable report."""
+    """Returns a sentence on the exit code, for an attempt whose report is missing or unreadable."""
     code, report = ending.exit_code, ending.result_error or "no result was written"
     if ending.stop is Stop.LINGERED:
         return f"{ending.why}; {report}"

@@ -1,4 +1,4 @@
-"""Finds other users of a trial's GPUs: before a trial the trial is refused, during a trial it becomes INFRA.
+"""Finds other users of a trial's GPUs: before the trial, they prevent its start; during it, they turn it into INFRA.
 
 A GPU counts as free by its memory. Process ids help only if the driver's ids are this system's: in a container the
 driver reports the host's, and in a virtual machine perhaps too.
@@ -25,7 +25,7 @@ PATIENCE_S = 60.0
 
 
 class PatientCall(Generic[T]):
-    """One function that may take long; one call of it runs at a time."""
+    """Calls a slow function in a thread with a time limit; at most one call is pending."""
 
     def __init__(self, function: Callable[[], T], patience_s: float = PATIENCE_S) -> None:
         self._function = function
@@ -75,8 +75,8 @@ STEP_S = 0.5
 
 
 class GpuUseGuard:
-    """Checks for other users of the GPUs at four moments of a trial; each check returns a sentence, or ``None`` without
-    another user. This class is for trials that use no GPU."""
+    """Interface of checks for other users of the GPUs: before, again, during and after a trial; each returns a sentence
+    or ``None``. This base class finds none; it serves CPU trials."""
 
     used: int | None = None
     """Bytes in use on the fullest GPU at the last call of ``during``, by any process; ``None``: unknown."""
@@ -133,7 +133,7 @@ class GpuGuard(GpuUseGuard):
         self._used: dict[str, int] = {}
         self.used: int | None = None
         self.peaks: dict[str, int] = {}
-        """Maps a GPU, by its name for CUDA, to the most bytes in use during the trial, by any process."""
+        """Maps a GPU's CUDA name to the most bytes in use during the trial, by any process."""
         self.busy: str | None = None
         """Sentence of ``before`` if the trial was let in despite another user."""
 
@@ -207,14 +207,14 @@ def _join(pids: Set[int]) -> str:
 
 
 class GpuPool:
-    """Remembers faults, and the first trial's kind of GPU, as long as the tuner runs."""
+    """Remembers faulty GPUs, and the GPU model of the first trial, as long as the tuner runs."""
 
     def __init__(self) -> None:
         self._faults: dict[str, GpuFault] = {}
         self._first: Gpu | None = None
 
     def quarantine(self, faults: Iterable[GpuFault]) -> None:
-        """Records faults: later trials use other GPUs, or one with a temporary fault if there are too few."""
+        """Records faults: later trials use other GPUs, or those with temporary faults if there are too few."""
         for fault in faults:
             known = self._faults.get(fault.uuid)
             if known is None or not known.lasts:

@@ -25,9 +25,9 @@ FAULTS_S = 2.0
 END_S = 10.0
 """Seconds to wait for a pending reading when a trial ends; a slower driver is left to its thread."""
 SLOWED = 0.05
-"""Drop of the clock, as a share, above which a cycle is marked; under load an H100's stays within 2 %."""
+"""Least relative drop of the clock at which a cycle is marked; under load an H100's clock stays within 2 %."""
 MOST_SAMPLES = 36_000
-"""Most samples in memory, two hours of them; in a longer cycle the last ones count."""
+"""Most samples in memory, two hours of them; of a longer cycle, the last ones count."""
 
 
 class GpuSampler(threading.Thread):

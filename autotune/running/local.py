@@ -48,7 +48,7 @@ ANSWER_S = 5.0
 
 
 class Inputs:
-    """Input files of a study's trials. Only a file that existed before counts as missing: the child reports others."""
+    """Input files of a study's trials. A file counts as missing only if it existed before; the child reports others."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -84,7 +84,7 @@ class Inputs:
 
 
 def home_tag(home: Path) -> str:
-    """Returns a short name of a home folder for tags, so that no home sweeps another's processes."""
+    """Returns a short name of a home folder for tags, so that tuners of other home folders spare its processes."""
     return hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:12]
 
 
@@ -94,7 +94,7 @@ def study_tag(home: str, study_id: int | str) -> str:
 
 
 def end_study(home: str, study_id: int, clock: Clock) -> None:
-    """Kills all processes of a study of this home at once."""
+    """Kills all processes of a study of this home folder at once."""
     prefix = study_tag(home, study_id)
     left = ProcessTree(lambda tag: tag.startswith(prefix), None)
     left.refresh(full=True)
@@ -109,7 +109,7 @@ def tool_owner() -> str:
 
 @dataclass(frozen=True)
 class _Ticking:
-    """A stop token for long imports: each look notifies the watcher, and stops after the trial's deadline."""
+    """Stop token for long imports: each query ticks the watcher, and is answered with 2 after the trial's deadline."""
 
     stop: StopToken
     watcher: Watcher
@@ -219,12 +219,12 @@ class LocalRunner:
         return self.pool.gpus_for_next(self._own(self.driver()), count) if count else ()
 
     def _trial_gpus_soon(self, study: Study) -> tuple[Gpu, ...] | None:
-        """Returns the same without a long wait; ``None``: the driver has not answered yet."""
+        """Returns the GPUs as ``_trial_gpus`` does, without a long wait; ``None``: the driver has not answered yet."""
         visible = self.driver.soon()
         return None if visible is None else self.pool.gpus_for_next(self._own(visible), study.spec.resources.gpus)
 
     def _own(self, visible: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-        """Selects the GPUs of this runner's part of the machine."""
+        """Selects this runner's GPUs."""
         return visible if self.lane is None else visible[self.lane.gpus[0] : self.lane.gpus[-1] + 1]
 
     def _companion(self, assignment: Assignment, spec: TrialSpec, gpus: tuple[Gpu, ...]) -> Companion | None:
@@ -289,7 +289,7 @@ class LocalRunner:
         return self._tag(assignment), f"{study_tag(self.home, assignment.study.id)}{self._worker_name}"
 
     def _tag(self, assignment: Assignment) -> str:
-        """Returns the tag of the attempt's processes; it names the node: two of an attempt may be one machine."""
+        """Returns the tag of the attempt's processes, with the node's number: two nodes may be on one machine."""
         trial, meeting = assignment.trial, assignment.meeting
         tag = f"{study_tag(self.home, assignment.study.id)}{trial.number}:{trial.attempt}"
         tag = tag if meeting is None else f"{tag}:{meeting.node}"

@@ -210,12 +210,12 @@ class MetricsTail:
 
 
 class PhaseTail:
-    """Reads the child's phase mark; its modification time is the heartbeat."""
+    """Reads the child's current phase from its file, whose modification time is the heartbeat."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.modified = 0
-        """Modification time in nanoseconds; 0 before the first mark."""
+        """Modification time in nanoseconds; 0 before the file exists."""
         self.current: CurrentPhase | None = None
 
     def poll(self) -> CurrentPhase | None:

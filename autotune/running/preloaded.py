@@ -35,7 +35,7 @@ TAG_ROOM = 96
 """Characters reserved for the tag of a preloaded process: a forked process writes its own tag over it."""
 LOOK_S = 0.25
 GONE_S = 2.0
-"""Seconds for a preloaded process to report the end of a forked one."""
+"""Most seconds for a preloaded process to report the end of a forked one."""
 UNKNOWN = 255
 """Exit code of a process whose exit status cannot be read."""
 
@@ -432,7 +432,7 @@ def preload_tag(tag: str) -> str:
 
 
 def kind_of(process: tuple[Any, ...], imports: object) -> str:
-    """Returns a short name of a process's imports, by its ``environment_key``, that is the same in every place."""
+    """Returns a short hash of a process's environment and imports, the same for all CPU sets and GPUs."""
     *program, variables = process
     own = [pair for pair in variables if pair[0] not in (CPUS_VARIABLE, "CUDA_VISIBLE_DEVICES")]
     return hashlib.sha256(repr((program, own, imports)).encode()).hexdigest()[:16]

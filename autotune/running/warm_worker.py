@@ -15,7 +15,7 @@ from trainer.child.contract import ContractError, Letter, Mailbox, WorkerReply
 
 FLOOR_SHARE = 0.05
 FLOOR_BYTES = 64 << 20
-"""Largest growth of a worker's host memory between trials, as a share of its first value and in bytes; the larger one
+"""Largest growth of a worker's host memory between trials, relative to its first value, and in bytes; the larger
 counts. On a GPU, where libraries load in the second trial too, the first value is the higher of the first two."""
 
 

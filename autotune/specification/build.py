@@ -155,7 +155,7 @@ def _no_server(framework: Integration, key: str, why: str) -> str:
 
 
 def baseline_of(request: ResolvedRequest, space: SearchSpace, resources: Resources) -> Configuration:
-    """Returns the baseline: the framework's defaults, an accumulation for the rows, and the user's own values on top.
+    """Returns the baseline: the framework's defaults, the accumulation that gives the rows, and the user's values.
 
     GPUs of a rollout server do not train. If the others cannot divide the rows, an update has the nearest number of
     rows that they can, at most 5 % away. Raises ``UsageError``: there is none, or a rule forbids the combination.
@@ -181,7 +181,7 @@ def baseline_of(request: ResolvedRequest, space: SearchSpace, resources: Resourc
 
 
 def _micro_batch(values: Mapping[str, KnobValue], ranks: int, rows: int, framework: str) -> int:
-    """Returns the framework's micro-batch, or the largest smaller one that gives the rows. Raises ``UsageError``."""
+    """Returns the framework's micro-batch, or the largest smaller one that divides an update. Raises ``UsageError``."""
     usual = min(default_micro_batch(framework), max(1, rows // ranks))
     if "gradient_accumulation_steps" in values:
         return usual
@@ -192,7 +192,7 @@ def _micro_batch(values: Mapping[str, KnobValue], ranks: int, rows: int, framewo
 
 
 def _accumulation(values: Mapping[str, KnobValue], ranks: int, rows: int) -> int:
-    """Returns the accumulation that brings an update to ``rows``, or within the tolerance. Raises ``UsageError``."""
+    """Returns the accumulation for ``rows`` per update, or within the tolerance of it. Raises ``UsageError``."""
     found, micro = _reached(values, ranks, rows), int(values["micro_batch_size"])
     if found is None:
         made = f"cannot be made of micro-batches of {micro} rows on {_choose(ranks, micro * ranks)}"

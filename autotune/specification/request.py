@@ -107,7 +107,7 @@ class Request:
     ranks: int | None = None
     """Training processes on a node's CPU; ``None``: one."""
     nodes: int = 1
-    """Machines of one trial, each with ``gpus`` GPUs."""
+    """Number of machines per trial, each with ``gpus`` GPUs."""
     python: str = ""
     protocol: Protocol = field(default_factory=Protocol)
     folder: str = ""

@@ -126,7 +126,7 @@ def _rewards(request: Request, imported: Imported) -> tuple[RewardSpec, ...]:
 
 
 def _passthrough(request: Request, imported: Imported) -> dict[str, Any]:
-    """Returns the file's other keys, without reward weights and model revision if the command line replaces those."""
+    """Returns the file's non-knob keys, without reward weights and model revision if the command line replaces them."""
     gone = {"reward_weights"} if request.rewards or request.task else set()
     gone |= {"model_revision"} if request.model and request.model != imported.model else set()
     return {key: value for key, value in imported.passthrough.items() if key not in gone}

@@ -28,8 +28,8 @@ CONFIRMATION_EXTRAS = 2
 FEWEST: Mapping[str, Any] = {"natural": 1, "recorded": 2}
 """Cycles of a trial if no smaller workload fits the budget."""
 WRONG, LATE = 1.3, 4.0
-"""Ratio of a cycle to its forecast above which the plan is made again, and the same for a start, above which the first
-cycle is not awaited."""
+"""Ratio of a cycle's time to its forecast above which the plan is revised, and of a start's time, above which it is
+revised before the first cycle ends."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class Components:
 
     @cached_property
     def process(self) -> NoisePrior:
-        """Process variance as a scaled inverse chi-squared distribution, by mean and variance of its inverse."""
+        """Process variance as a scaled inverse chi-squared distribution, by moment matching of its inverse."""
         precision, weights = self.spreads**-2, self.weights.sum(axis=1)
         mean = float(weights @ precision)
         spread = float(weights @ (precision - mean) ** 2)

@@ -42,7 +42,7 @@ WIDE = statistics.NormalDist().inv_cdf(0.975)
 
 
 class Row(StrEnum):
-    """Rows of a recommendation: with the baseline's learning, and with permitted changes of it."""
+    """Rows of a recommendation: configurations that learn as the baseline does, and those with permitted changes."""
 
     SAME_LEARNING = "same numerics"
     PERMITTED = "permitted"
@@ -73,7 +73,7 @@ def failed_configurations(trials: Iterable[Trial]) -> frozenset[Configuration]:
 
 
 def feasible(trials: Iterable[Trial]) -> Mapping[Configuration, Sequence[Trial]]:
-    """Returns the configurations that passed the worst case in every trial, with their measured trials.
+    """Returns the configurations whose every trial passed its worst-case cycle, with their measured trials.
 
     Trials that emulated FP8 are excluded from ranking and reference: their speed is that of no hardware.
     """
@@ -123,7 +123,7 @@ class _Known:
         return components.estimated(_processes(self.clean, self.cycles), presumed_process(self.cycles, recorded))
 
     def left_open(self, runs: Iterable[Trial]) -> NoisePrior:
-        """Returns the share of the variance of the runs' mean logarithm that the noise of their cycles contributes."""
+        """Returns the variance of the runs' mean logarithm that the noise of their cycles contributes."""
         parts = [left_in_median(sample_of(t).logs, self.cycles) for t in runs]
         return _summed(parts, float(len(parts)) ** 2)
 
@@ -245,7 +245,7 @@ def process_noise(trials: Sequence[Trial], recorded: NoisePrior | None = None) -
 
 
 def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: NoisePrior) -> list[Run]:
-    """Returns the runs of configurations that ran more than once, by number; single runs contain no information."""
+    """Returns the runs of configurations that ran more than once, ordered by number; single runs tell nothing."""
     later = ([t for t in group if t.kind is not TrialKind.BASELINE] for group in held.values())
     runs = sorted((t for group in later if len(group) > 1 for t in group), key=lambda t: t.number)
     return [
@@ -272,14 +272,14 @@ def _summed(parts: Sequence[NoisePrior], divisor: float) -> NoisePrior:
 
 
 def half_width(trials: Sequence[Trial], runs: Sequence[Trial]) -> float:
-    """Returns half the 95 % interval of the mean logarithm of ``runs``, trials of one configuration."""
+    """Returns half the width of the 95 % interval of the mean logarithm of ``runs``, trials of one configuration."""
     known = _known(trials)
     moments = sum(t.pair is None for t in runs) / len(runs) ** 2
     return known.processes.half_width(1.0 / len(runs), known.left_open(runs), moments=moments)
 
 
 def apart(trials: Sequence[Trial], runs: Sequence[Trial], others: Sequence[Sequence[float]]) -> float:
-    """Returns half the 95 % interval of the log ratio between processes of one configuration.
+    """Returns half the width of the 95 % interval of the log ratio between processes of one configuration.
 
     Args:
         trials: the whole study.
@@ -338,7 +338,7 @@ def gain_value(trials: Sequence[Trial], configuration: Configuration, over: Conf
 def _sides(
     trials: Sequence[Trial], configuration: Configuration, over: Configuration
 ) -> tuple[Sequence[Trial], Sequence[Trial]]:
-    """Returns the runs of each by which two configurations are compared; empty if they cannot be.
+    """Returns the runs of both by which two configurations are compared; empty if they are not comparable.
 
     Rounds in which both ran next to each other, on one node, are paired, in one order. Without such rounds each has its
     ``basis``; if one never ran in a round, the other has only its runs outside the rounds.

@@ -21,9 +21,9 @@ KINDS = {ONCE: CycleKind.RECORDED, TWICE: CycleKind.DOUBLE, MAXIMUM: CycleKind.M
 """Name of a figure -> kind of the cycles it is computed from."""
 
 NATURAL_CYCLES = 2
-"""Natural-length cycles that the recorded lengths are drawn from, if one cycle has few rows."""
+"""Natural-length cycles that recorded lengths are drawn from, if a cycle has fewer than ``MANY_ROWS`` completions."""
 MANY_ROWS = 64
-"""Rows of a cycle from which one natural-length cycle is enough."""
+"""Completions per cycle from which one natural-length cycle is enough."""
 
 
 def replayed(
@@ -33,7 +33,7 @@ def replayed(
 
     Args:
         configuration: configuration of the next trial; by default the baseline.
-        trials: trials of the study, by number.
+        trials: trials of the study, ordered by number.
     """
     baseline = moving_lengths(study.spec.baseline)
     wanted = baseline if configuration is None else moving_lengths(configuration)
@@ -51,7 +51,7 @@ def completions(runs: Sequence[Trial]) -> tuple[int, ...]:
 
 
 def spread_words(rows: Sequence[int]) -> str:
-    """Describes completion lengths: ``mean 41, p95 64``; ``rows``: tokens of at least one completion."""
+    """Describes completion lengths, at least one, in tokens: ``mean 41, p95 64``."""
     return f"mean {statistics.fmean(rows):.0f}, p95 {sorted(rows)[math.ceil(0.95 * len(rows)) - 1]}"
 
 

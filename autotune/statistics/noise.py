@@ -43,7 +43,7 @@ class Sample:
     """Natural logarithms of tokens/hour, or of tokens per GPU-hour, by the study's objective."""
     cycles: tuple[CycleRecord, ...] = ()
     divisor: float = 1.0
-    """GPUs, where the objective counts GPU-hours."""
+    """Number of GPUs if the objective counts GPU-hours, else 1."""
     disturbed: int = 0
     """Number of disturbed cycles; they are not in ``logs`` and do not count for a look."""
 

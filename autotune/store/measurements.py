@@ -160,7 +160,7 @@ def add_note(session: Session, attempt: AttemptRow, note: NoteRecord) -> None:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Condition on trials. There are few, so that each SQL statement about them is built once."""
+    """Condition that selects trials. There are few, so that each SQL statement with one is built once."""
 
     where: ColumnElement[bool]
     """Condition with bound parameters in place of values."""
@@ -191,7 +191,7 @@ def notes_of(session: Session, trial: Chosen) -> tuple[NoteRecord, ...]:
 
 
 def rows_of(session: Session, trials: Chosen) -> Sequence[Row[Any]]:
-    """Returns the trials' own columns by number, as plain rows because they may be many."""
+    """Returns the trial table's columns for ``trials``, ordered by trial number, as plain rows for speed."""
     return session.execute(_statements(trials.where).trials, trials.values).all()
 
 

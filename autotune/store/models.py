@@ -220,8 +220,8 @@ def prepare(backend: Backend, engine: Engine, *, create: bool = True) -> None:
     """Creates the tables if they are missing, in one process at a time; quick if they exist.
 
     Raises:
-        NoDatabaseError: the database has none of our tables, and ``create`` is off.
-        UnfitDatabaseError: the tables are of another version, or of another application with our names.
+        NoDatabaseError: the database has none of autotune's tables, and ``create`` is off.
+        UnfitDatabaseError: the tables are of another version, or of another application with the same names.
     """
     made = _has_tables(backend, engine)
     if not made and not create:

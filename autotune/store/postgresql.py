@@ -22,7 +22,7 @@ from autotune.store.backend import WRITE, Backend, explained
 from autotune.store.locks import Holder, busy
 
 LOCK_SPACE = 0x41544E45
-"""First half of the keys of our advisory locks, "ATNE", which keeps them apart from other applications' locks."""
+"""First half of the keys of autotune's advisory locks, "ATNE": keeps them apart from other applications' locks."""
 _PREFIX = "autotune"
 
 _TAKE = text("SELECT pg_try_advisory_lock(:space, :key)")

@@ -94,7 +94,7 @@ def finish(
 
 
 def unfinished_attempt(session: Session, study_id: int, number: int, attempt: int) -> AttemptRow:
-    """Returns the attempt of a record, its study locked. Raises ``FinishedTrialError`` or ``NotFoundError``."""
+    """Returns the attempt a record is for, its study locked. Raises ``FinishedTrialError`` or ``NotFoundError``."""
     changing(session, study_id)
     trial = _existing_trial(session, study_id, number)
     if TrialState(trial.state).is_finished:
@@ -109,7 +109,7 @@ def one(session: Session, study_id: int, number: int) -> Trial:
 
 
 def every(session: Session, study_id: int, since: int = 0, until: int | None = None) -> tuple[Trial, ...]:
-    """Returns the trials by number, from ``since`` on and below ``until``, in a fixed number of queries."""
+    """Returns the trials from ``since`` on and below ``until``, ordered by number, in a fixed number of queries."""
     spec = existing(session, study_id).spec
     wanted = Chosen.several(study_id, since, until)
     rows = measurements.rows_of(session, wanted)

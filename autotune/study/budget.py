@@ -13,10 +13,10 @@ from autotune.wording.numbers import counted
 from trainer.child.contract import StartupPart
 
 GRACE_S = 10.0
-"""A study may overrun its wall-clock budget by this much: the end of a trial and the recommendation."""
+"""Seconds by which a study may overrun its wall-clock budget: for the end of a trial and the recommendation."""
 
 PERSIST_EVERY_S = 1.0
-"""At most this many seconds of spending are lost when the tuner is killed."""
+"""Most seconds of spending that are lost if the tuner is killed."""
 
 KEPT_PARTS = tuple(p.value for p in (StartupPart.SPAWN, StartupPart.IMPORT, StartupPart.LOAD, StartupPart.ENGINE))
 """Parts of the start-up that a trial in an existing process saves, for loading most of it."""
@@ -102,9 +102,9 @@ class Cost:
     cycle: float
     maximum_cycle: float
     looked: float | None = None
-    """Recorded cycles of a trial that may be ended early; ``None`` before there was one."""
+    """Mean recorded cycles of trials that may be ended early; ``None`` before there was one."""
     repeated: float = 0.0
-    """Cycles the clock guard had a trial do again, on average: most trials' chance, not the configuration's nature."""
+    """Mean cycles that a trial repeats after a disturbance; mostly chance, so taken over all configurations."""
 
     def total(self, protocol: Protocol) -> float:
         """Returns the seconds of all cycles of ``protocol``, with the mean number of repeats so far; with looks, uses

@@ -28,26 +28,26 @@ from autotune.study.budget import predict
 from autotune.study.protocols import with_repeats
 
 MIN_ROUNDS = 1
-"""Further ones follow only while they can change the answer: the interval includes no gain, and there is time."""
+"""Least rounds; more follow only while they can change the answer: the interval includes no gain, and time is left."""
 MAX_ROUNDS = 5
-"""Twice as many where trials run on several nodes: a gain has to be surer there (``evidence.ON_SEVERAL_NODES``)."""
+"""Most rounds; twice as many on several nodes, whose gains need a higher confidence (``evidence.ON_SEVERAL_NODES``)."""
 KEPT_ROUNDS = 3
 """Number of rounds for which time is reserved, if a share of the budget suffices."""
 SHARE = 0.2
-"""Largest share of a study's time that confirming may take, but for one round."""
+"""Largest share of a study's time that confirmation may take; one round may take more."""
 SMALL = 0.6
-"""A lead, in logarithms, that one round may not prove (half its interval is some 0.4 on a GPU, and a leader is slower
-in a round than when it was chosen): a smaller one has twice ``SHARE``."""
+"""Lead in log tokens/hour below which ``SHARE`` is doubled, as one round may not prove the lead: half its interval is
+some 0.4 on a GPU, and a leader is slower in a round than when it was chosen."""
 STOOD = 5
-"""Search trials a leader has to have stood before it is confirmed while the search goes on ..."""
+"""Search trials that a leader must have led before it is confirmed during the search."""
 WORTH = 0.05
-"""... and by how much it must be faster than configurations confirmed before."""
+"""Least relative lead over configurations confirmed before, for a confirmation during the search."""
 
 TRIES = 2
-"""Runs of a configuration in one round, the first of which was too disturbed to rest a gain on."""
+"""Most runs of a configuration in one round: a run that is too disturbed for a gain is repeated."""
 
 BARE_MARGIN = 1.05
-"""Times the predicted seconds, kept for a round without extras: without its second half it shows nothing."""
+"""Factor on the predicted seconds reserved for a round without extras; half a round shows nothing."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ConfirmationPlan:
 
     draft: TrialDraft
     round: tuple[Configuration, ...]
-    """Configurations this round still has to run, this one first; half a round shows nothing."""
+    """Configurations that this round still has to run, this trial's first; half a round shows nothing."""
     reference: Configuration | None
     """Configuration that the gain is relative to; ``None`` if it leads itself, because the baseline failed."""
 

@@ -11,9 +11,9 @@ from autotune.errors import StoreError
 from autotune.ports import Clock, StopToken, Store
 
 LOOK_S = 1.0
-"""The database is asked at most this often."""
+"""Least seconds between two queries of the database."""
 HOLD_S = 0.5
-"""Between two looks while the study is paused."""
+"""Seconds between two checks while the study is paused."""
 SUFFIX = "_requested"
 
 
@@ -21,12 +21,12 @@ class Action(StrEnum):
     """A request to a running tuner."""
 
     PAUSE = "pause"
-    """No new trial; the running one goes on."""
+    """Start no new trial; the running one continues."""
     RESUME = "resume"
     STOP = "stop"
     """Finish the running trial, then recommend; as Ctrl-C does."""
     CANCEL = "cancel"
-    """Ends now and keeps all measurements, like a second Ctrl-C."""
+    """End now and keep all measurements; as a second Ctrl-C does."""
     RETRY = "retry"
     """Run a trial's configuration again."""
     EXTEND = "extend"

@@ -20,7 +20,7 @@ from autotune.ports import Assignment, RunReport, StopToken, TrialRunner, Watche
 from trainer.child.contract import CurrentPhase, Record, Result
 
 LOOK_S = 0.2
-"""Between two looks at the user's stop while nothing is told."""
+"""Seconds between two checks of the user's stop while no attempt reports."""
 
 
 class Alone:

@@ -14,7 +14,7 @@ from search_spaces.knobs import moving_lengths
 from search_spaces.native import is_native
 
 SAFELY = 1.2
-"""Times its mean so far that a cycle may take, when it is asked whether further ones fit into the trial's time."""
+"""Multiple of the mean cycle time that a further cycle may take, in the check whether more fit into the trial."""
 
 
 class Judge:
@@ -33,7 +33,7 @@ class Judge:
 
     @property
     def enough(self) -> bool:
-        """Whether no further cycle is needed."""
+        """True if no further cycle is needed."""
         return self._decision.verdict is not Verdict.GO_ON
 
     @property

@@ -61,18 +61,18 @@ class StudyResult:
     ended_by: str
     trials: tuple[Trial, ...]
     stopped: bool
-    """The user or the machine stopped it; more could have been run."""
+    """True if the user or the machine stopped the run before its end."""
     halted: bool = False
-    """The machine did: no trial could be run."""
+    """True if the machine stopped the run: no trial could be run."""
     successor: Prepared | None = None
-    """No trial has ended: the study goes on as this, with another plan."""
+    """The study with another plan, as which it continues because no trial has ended; ``None`` otherwise."""
 
 
 LOST = "the tuner died"  # cause of a repeat, as its event has it; others are a FailureReason
 LOOK_S = 1.0
-"""Seconds between two checks for requests, with several places."""
+"""Seconds between two checks for requests, with several slots."""
 LAST_EVENTS = 20
-"""Events of an earlier run of the tuner; all times of this run are later than theirs."""
+"""Number of an earlier run's last events that are read; all times of this run are later than theirs."""
 
 
 class _PlanChangedError(Exception):
@@ -95,9 +95,9 @@ class StudyLoop:
     store: Store
     proposer: Proposer
     runner: InitVar[TrialRunner | None] = None
-    """One trial after the other ..."""
+    """Runner of one trial after the other, instead of ``crew``."""
     crew: InitVar[Crew | None] = None
-    """... or several at once, whose places ``budget`` counts (``Budget.at_once``)."""
+    """Runner of parallel trials, in the slots that ``budget`` counts (``Budget.at_once``)."""
     clock: InitVar[Clock]
     observer: Observer
     stop: StopToken
@@ -105,9 +105,9 @@ class StudyLoop:
     fingerprint: str = ""
     requests: Requests | None = None
     prepared: Prepared | None = None
-    """The study as it was prepared, with its plan; ``None``: its workload stays."""
+    """The study as it was prepared, with its plan; ``None``: its workload is fixed."""
     command: str = ""
-    """Command that began this run, for pages that show how to go on; empty if it was no command."""
+    """Command that began this run, for pages that show how to continue; empty without one."""
 
     def __post_init__(self, runner: TrialRunner | None, crew: Crew | None, clock: Clock) -> None:
         if (runner is None) is (crew is None):
@@ -194,7 +194,7 @@ class StudyLoop:
 
     @property
     def _gpu_count(self) -> int:
-        """GPUs of all places."""
+        """Number of GPUs over all slots."""
         return self.study.spec.resources.total_gpus * len(self._crew.places)
 
     def _waiting(self, draft: TrialDraft) -> Trial | None:
@@ -221,7 +221,7 @@ class StudyLoop:
             self._await(ledger)
 
     def _fill(self, ledger: Ledger) -> str:
-        """Starts trials in free places; returns the reason why the study would end if nothing ran."""
+        """Starts trials in free slots; returns the reason why the study would end if nothing ran."""
         if self._held_back(ledger):
             return ""
         if self.stop.level >= 1:
@@ -267,7 +267,7 @@ class StudyLoop:
         return bool(todo)
 
     def _next(self, place: int, trials: tuple[Trial, ...], spent: Spent) -> Trial | schedule.StudyEnd | schedule.Wait:
-        """Returns the trial to start in a free place: a waiting one, or a new one."""
+        """Returns the trial to start in a free slot: a waiting one, or a new one."""
         nodes = self._crew.nodes
         live = tuple(nodes[each] for each in self._ran if each not in self._left)
         slot = Slot(self._here(place, trials), nodes[place], live)
@@ -280,7 +280,7 @@ class StudyLoop:
         return self.store.add_trial(self.study.id, step.draft, self._clock.now())
 
     def _here(self, place: int, trials: tuple[Trial, ...]) -> tuple[Trial, ...] | None:
-        """Returns the finished trials of a place, in their order; ``None`` if there is one place."""
+        """Returns the finished trials of a slot, in their order; ``None`` if there is one slot."""
         return tuple(trials[number] for number in self._ran[place]) if len(self._ran) > 1 else None
 
     def _begin(self, place: int, waiting: Trial, trials: tuple[Trial, ...], ledger: Ledger) -> None:
@@ -297,7 +297,7 @@ class StudyLoop:
         self._crew.start(place, assignment, recorder)
 
     def _started(self, waiting: Trial, place: str, node: str) -> Trial:
-        """Stores and shows the trial at the start of its attempt, with its place if there are several."""
+        """Stores and shows the trial at the start of its attempt, with its slot if there are several."""
         on_node = {"node": node} if node else {}
         where = {"place": place, **on_node} if place else {}
         on = f" on {place}" if place else ""
@@ -321,7 +321,7 @@ class StudyLoop:
             self._say_neighbours(attempt.trial)
 
     def _leave(self, place: int, report: RunReport) -> None:
-        """Excludes a faulty place from further trials, if there is another."""
+        """Excludes a faulty slot from further trials, if there is another."""
         if (report.gpu_faults or report.place_lost) and len(self._ran) - len(self._left) > 1:
             self._left.add(place)
             name, why = self._crew.places[place], "; ".join(report.gpu_faults) or report.place_lost

@@ -114,14 +114,14 @@ def must_wait(trials: Sequence[Trial], kind: TrialKind, at_once: int, node: str 
 
 @dataclass(frozen=True)
 class Slot:
-    """A place that is free, among the others."""
+    """A free trial slot, among the study's others."""
 
     here: tuple[Trial, ...] | None = None
-    """Finished trials of the place, in their order; ``None`` if it is the only place."""
+    """Finished trials of the slot, in their order; ``None`` if it is the only slot."""
     node: str = ""
-    """Empty where there is one machine."""
+    """Name of the slot's machine; empty if there is one machine."""
     nodes: tuple[str, ...] = ()
-    """Nodes of all places that take trials."""
+    """Nodes of all slots that take trials."""
 
 
 ALONE = Slot()

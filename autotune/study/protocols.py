@@ -13,11 +13,11 @@ from search_spaces.knobs import moving_lengths
 from search_spaces.native import emulated
 
 RESTLESS = 0.5
-"""Above this share of disturbed cycles, a repeat is more likely to be disturbed again than to be clean."""
+"""Share of disturbed cycles above which a repeat is more likely to be disturbed again than to be clean."""
 JUDGED_FROM = 4
-"""Cycles before that is asked: fewer than those of a first trial."""
+"""Fewest cycles from which that share is judged; less than a first trial has."""
 MOST_REPEATS = 12
-"""Most repeats of a trial that counts for a gain."""
+"""Most repeated cycles of a trial that counts for a gain."""
 
 
 def baseline_draft(study: Study) -> TrialDraft:

@@ -44,7 +44,7 @@ class Recorder:
     budget: Budget
     trial: Trial
     judge: Judge | None = None
-    """Weighs the trial against the study's others; ``None`` leaves it all its cycles."""
+    """Early-stopping judge of the trial; ``None``: it runs all its cycles."""
     check: Callable[[Trial], None] = lambda _: None
     """Called with the trial, also after each cycle; its exception ends the attempt."""
     lengths: tuple[int, ...] = ()

@@ -38,27 +38,27 @@ from search_spaces.batch import serving_gpus
 from trainer.child.contract import StartupPart
 
 SAME_FAILURES = 4
-"""This many trials from the start with one and the same failure end a study, half as many refusals or early NaNs."""
+"""Number of first trials whose equal failures end a study; half as many refusals or early NaNs."""
 
 FIRST_TRIAL_TIMEOUT_S = 3600.0
 TIMEOUT_FACTOR = 4.0
-"""A trial may take this many times its prediction before it is stopped."""
+"""Multiple of its predicted time after which a trial is stopped."""
 SHORTEST_TIMEOUT_S = 120.0
 FIRST_SERVER_S = 900.0
 """Seconds for the start of a rollout server before any was measured: the longest allowed."""
 SAFELY = 1.25
-"""A search trial may take this many times its prediction of the time that is not kept for the confirmation."""
+"""Multiple of its predicted time that a search trial may take of the time not kept for the confirmation."""
 ENDING_S = 10.0
-"""Ending a process tree may take so long; a search trial that is stopped must not eat into the confirmation by it."""
+"""Seconds reserved for the end of a stopped search trial's process tree, so that the confirmation keeps its time."""
 
 ROOM = 4.0
-"""Trials as long as the baseline that a budget has to hold: itself, one that is faster, and their confirmation."""
+"""Least budget as a multiple of the baseline's time: the baseline, a faster trial, and their confirmation."""
 
 ATTEMPTS = 2
-"""A trial that the machine or the reward broke, or out of host memory during a compilation, is repeated once."""
+"""Most attempts at a trial that the machine or the reward broke, or that ran out of host memory while compiling."""
 
 LOST_ATTEMPTS = 3
-"""A trial that was running each of this many times the tuner died is not tried again."""
+"""Most attempts at a trial during each of which the tuner died."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Wait:
     """The step that starts nothing until a running trial has ended."""
 
     elsewhere: bool = False
-    """Something may start in a place of another node."""
+    """True if something may start in a slot of another node."""
 
 
 ALL_TRIED = "every legal combination that could fit has been tried, or is not expected to be faster"

@@ -150,7 +150,7 @@ class RunVerdict:
     drowned: bool = False
     """True if most cycles were disturbed; ``observed`` then includes those."""
     half_width: float = 0.0
-    """Half the 95 % interval of the logarithm of ``ratio``; 0 if it is not known."""
+    """Half the width of the 95 % interval of the logarithm of ``ratio``; 0 if unknown."""
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -82,7 +82,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class LengthPrediction:
-    """Predicted seconds by phase of a configuration at any lengths."""
+    """Predicts a configuration's seconds per cycle, by phase, at given completion and prompt lengths."""
 
     shape: CycleShape
     tokens_per_hour: float

@@ -18,29 +18,29 @@ from autotune.watch.trends import FEWEST, WARMING, MemoryLine, Trend, memory_lin
 from autotune.wording.numbers import format_duration, format_size, percent
 
 RECENT = 20
-"""Last steps that are compared with earlier ones: their median ignores ten steps with an evaluation or a checkpoint."""
+"""Number of last steps compared with earlier ones; their median tolerates nine slow steps, such as evaluations."""
 SLOWER = 0.15
-"""Share by which seconds a step must exceed what is expected: processes of one configuration differ by up to 10 %."""
+"""Least relative excess over the expected step time that is stated; equal processes differ by up to 10 %."""
 ALIKE = 0.1
-"""Share by which two steps' lengths may differ and still ask for the same time."""
+"""Largest relative difference of two steps' lengths at which equal step times are expected."""
 FEWEST_ALIKE = 8
-"""Fewest earlier steps of the same lengths: the chance that all of eight are below the median of equals is 1 in 256."""
+"""Fewest earlier steps of similar lengths; the chance that all eight are below the median of equals is 1 in 256."""
 GROWN = 0.1
-"""Share by which a trend must have moved the mean length before it is stated; less does not affect a decision."""
+"""Least relative change of the mean length along its trend that is stated; less does not affect a decision."""
 CUT = 0.1
-"""Share of cut completions that is stated: from there on their lengths say little about what the policy would write."""
+"""Least share of truncated completions that is stated; lengths then say little about untruncated ones."""
 FASTER = 0.05
-"""Least gain of another configuration that is stated: less is within the tolerance of a verified figure."""
+"""Least relative gain of another configuration that is stated; less is within the tolerance of a verified gain."""
 NOW_S = 3600.0
 """Time to a limit from which to act now: what a person at hand needs to change a setting and restart from a
 checkpoint."""
 AHEAD = 1.5
-"""How far ahead a line is continued, in lengths of the run so far: beyond, it is a guess."""
+"""How far a trend is extrapolated, as a multiple of the run so far; beyond that, it is a guess."""
 MOVED = 1.0 / 3.0
-"""Share by which a foretold step must move to be stated again; the foretelling's own accuracy."""
+"""Relative change from which a predicted step is stated again; about the accuracy of the prediction."""
 FEWEST_RISES, LEAK = 4, 0.02
-"""Fewest separate rises of memory without a longer completion, and their least sum as a share of it: an allocator fills
-its gaps in one or two."""
+"""Fewest separate rises of memory without a longer completion that count as a leak, and their least sum as a share of
+memory: an allocator fills its gaps in one or two rises."""
 
 
 class Level(IntEnum):
@@ -59,19 +59,19 @@ class Finding:
     level: Level
     sentence: str
     step: float | None = None
-    """Step that is foretold."""
+    """Predicted step."""
     earliest: float | None = None
     latest: float | None = None
-    """95 % interval of ``step``; ``None`` at the end: perhaps never."""
+    """95 % interval of ``step``: ``earliest`` to ``latest``; ``latest`` is ``None`` if the step may never come."""
 
     @property
     def document(self) -> dict[str, Any]:
-        """Plain data."""
+        """Finding as JSON-ready data."""
         return {**asdict(self), "level": self.level.name.lower()}
 
 
 class Tuned(Protocol):
-    """A study's answers about the run's configuration (``watch.tuned``)."""
+    """A study's predictions for the run's configuration (``watch.tuned``)."""
 
     @property
     def name(self) -> str:
@@ -79,17 +79,17 @@ class Tuned(Protocol):
 
     @property
     def mean_length(self) -> float:
-        """Mean completion tokens that the study measured."""
+        """Mean completion length in tokens that the study measured."""
 
     @property
     def longest_allowed(self) -> int:
-        """Most completion tokens that the study allows for."""
+        """Largest completion length in tokens that the study allows for."""
 
     def seconds(self, mean: float, longest: float) -> float:
         """Predicts the seconds of an optimizer step at these lengths."""
 
     def fits(self, longest: float) -> float:
-        """Returns the probability that the longest micro-batch fits at this length."""
+        """Returns the probability that the longest micro-batch fits in memory at this length."""
 
     def setting_for(self, longest: float) -> str:
         """Names the largest setting that is sure to fit at this length."""
@@ -102,7 +102,7 @@ def look(series: Series, limit: float | None = None, tuned: Tuned | None = None)
     """States the findings of the steps so far, most urgent first.
 
     Args:
-        limit: bytes of the memory that the run trains in; by default those that the log names.
+        limit: GPU memory in bytes; by default, the capacity found in the log, if any.
         tuned: the study that the run's configuration comes from.
     """
     steps, last = series.steps, series.last_step
@@ -142,7 +142,7 @@ def _ran_out(series: Series) -> Finding | None:
 def _memory(
     steps: Sequence[Step], longest: Trend | None, limit: float | None, tuned: Tuned | None, ends: float
 ) -> Finding | None:
-    """Predicts the step at which the longest micro-batch meets the memory, by the study's model, else by the log."""
+    """Predicts the step at which the longest micro-batch exceeds the memory, by the study's model, else by the log."""
     if longest is None or not longest.rises:
         return None
     line = None if tuned is not None else memory_line(steps)
@@ -328,7 +328,7 @@ def _has(steps: Sequence[Step], figure: str) -> bool:
 
 
 def lacking(series: Series) -> tuple[str, ...]:
-    """Returns the figures that findings need and the log lacks, by the frameworks' own keys."""
+    """Returns the metrics that findings need and the log lacks, by the frameworks' own keys."""
     steps = series.steps
     return tuple(" or ".join(NAMES[figure][:3]) for figure in NAMES if steps and not _has(steps, figure))
 

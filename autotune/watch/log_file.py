@@ -13,9 +13,9 @@ from autotune.errors import UsageError
 from autotune.watch.series import TELLING, Series
 
 CHUNK, LONGEST_LINE = 1 << 20, 1 << 22
-"""Bytes read at once, and of the longest line that is kept: a line of metrics has some thousand."""
+"""Bytes per read, and of the longest line that is kept; a line of metrics has a few thousand."""
 _ENDS = re.compile(rb"[\r\n]")
-"""A progress bar ends its lines by a carriage return."""
+"""Matches ends of lines; a progress bar ends its lines by a carriage return."""
 _SQLITE = b"SQLite format 3\x00"
 _IN_FOLDER = ("logging.jsonl", "trainer_state.json")
 

@@ -22,31 +22,30 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         *("perf/max_memory_reserved_gb", "actor/perf/max_memory_reserved_gb"),
     ),
 }
-"""Figure of a step -> the names that the frameworks give it, the first that a line has. Memory is in GiB, the highest
-since the run began; of verl's two figures the allocated one, because reserved memory is freed before an allocation
-fails."""
+"""Metric of a step -> its names in the frameworks' logs; the first found in a line counts. Memory is the peak since the
+run began, in GiB; of verl's two, allocated memory, because reserved memory is freed before an allocation fails."""
 _NUMBERS = ("global_step/max_steps", "iteration", "training/global_step", "global_step", "step")
 _OTHER = ("elapsed_time", "train_speed(s/it)", "train_speed(iter/s)", "max_steps", "epoch")
 _WORDS = "|".join(map(re.escape, (*(name for names in NAMES.values() for name in names), *_NUMBERS, *_OTHER)))
 _PAIR = re.compile(
     rf"(?<![\w/(])['\"]?(?:train/)?({_WORDS})['\"]?\s*:\s*(?:np\.\w+\()?['\"]?(-?\d(?:[\d.eE+/-]|[dhms] ?)*)"
 )
-"""A name and its number; the Trainer's callbacks put ``train/`` before it (``rewrite_logs``)."""
+"""Matches a metric's name and number; the Trainer's callbacks put ``train/`` before the name (``rewrite_logs``)."""
 _BAR = re.compile(r"(?:^|Train:)\s*\d+%\|[^|]*\|\s*(\d+)/(\d+) \[([\d:]+)<")
-"""The Trainer's progress bar; other bars begin with a description."""
+"""Matches the Trainer's progress bar; other bars begin with a description."""
 _CAPACITY = re.compile(r"(?:total capacity of |total_gpu_memory \()([\d.]+) ?GiB")
-"""How PyTorch's out-of-memory error and vLLM's profiling name the size of the GPU."""
+"""Matches the GPU's memory size in PyTorch's out-of-memory error and vLLM's profiling output."""
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory")
 TELLING = re.compile(
     rb"_length|step_time|train_runtime|timing_s/step|memory\(GiB\)|_clip_ratio|clipped_ratio|\"(?:max_|global_)?step|time_per_step"
     rb"|max_memory_|%\||out of memory|OutOfMemory|total_gpu_memory|^\s*[{}]|\"epoch\""
 )
-"""Found in every line that is read; other lines of a large log are skipped unread."""
+"""Matches lines that are parsed; other lines of a large log are skipped."""
 MOST_STEPS = 50_000
-"""Most steps kept, more than any published run has; of a longer run the newest are kept."""
+"""Most steps kept, more than any published run has; of a longer run, the last ones."""
 FEWEST_CONFLICTS, CONFLICTS = 5, 0.2
-"""Steps that contradict an earlier line of the same number, and their share of all lines, from which a log holds two
-runs: a run that was restarted contradicts itself once for each restart."""
+"""Fewest contradictions of an earlier line of the same step, and their least share of all lines, at which the log
+counts as that of two runs; a restart contradicts itself only once."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +58,10 @@ class Step:
     longest: float | None = None
     """Longest completion in tokens."""
     clipped: float | None = None
-    """Share of completions that the limit cut, 0..1."""
+    """Share of completions truncated by the limit, 0..1."""
     seconds: float | None = None
     memory: float | None = None
-    """Highest memory since the run began, in bytes."""
+    """Peak memory since the run began, in bytes."""
     epoch: float | None = None
 
 
@@ -72,13 +71,13 @@ class Series:
     def __init__(self) -> None:
         self._steps: dict[int, Step] = {}
         self.last_step: int | None = None
-        """Number of the last step, once its run says how many there are."""
+        """Total number of steps, once the log names it."""
         self.capacity: float | None = None
-        """Bytes of the GPU, where the log names them."""
+        """GPU memory in bytes, if the log names it."""
         self.out_of_memory_at: int | None = None
-        """Step after which the log has an out-of-memory error."""
+        """Last step before an out-of-memory error in the log."""
         self.lines = 0
-        """Lines with metrics of a step."""
+        """Number of lines with a step's metrics."""
         self.conflicts = 0
         self.restarts: list[tuple[int, int]] = []
         """(last step before, first step after) of each jump back."""
@@ -88,7 +87,7 @@ class Series:
         self._pending: dict[str, str] = {}
         self._continues = self._summed_up = False
         self.counted = False
-        """True if steps are numbered by their lines: the log has no numbers, because its output was buffered."""
+        """True if steps are numbered by their lines, because buffered output has no step numbers."""
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -1,4 +1,4 @@
-"""Trends of a run's lengths and memory, and the step at which the memory is exceeded. Pure."""
+"""Trends of a run's lengths and memory, and the step at which memory runs out. Pure."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from autotune.statistics.distributions import NORMAL95
 from autotune.watch.series import Step
 
 WARMING = 2
-"""First steps that say nothing: engines start, kernels are compiled, allocators fill."""
+"""Number of first steps that are ignored: engines start, kernels are compiled, allocators fill."""
 FEWEST = 20
-"""Fewest steps that a trend rests on: the longest of a step's completions varies by a third from step to step."""
+"""Fewest steps for a trend: the longest completion of a step varies by a third from step to step."""
 FEWEST_RECORDS, WIDENING = 5, 0.2
-"""Fewest lengths, each longer than all before, that memory is fitted over, and how much longer the last must be than
-the first, as a share: else the line through them has no slope that can be continued."""
+"""Fewest record lengths (each longer than all before) for a fit of memory, and the least relative increase from the
+first to the last; with less, the slope is too uncertain to extrapolate."""
 STRAIGHT = 0.8
-"""Least squared correlation of that line: memory then follows from lengths, not from something that the log lacks."""
+"""Least R² of that fit; below it, memory depends on something that the log lacks."""
 
 
 @dataclass(frozen=True)
 class Trend:
-    """A straight line through the later steps of a figure."""
+    """Straight line fitted to a metric over the later steps."""
 
     step: int
     """Last step."""
     level: float
-    """The line there."""
+    """Value of the line at ``step``."""
     slope: float
-    """Change a step: the median of the slopes between all pairs (Theil and Sen)."""
+    """Change per step: the median of the slopes between all pairs (Theil-Sen)."""
     low: float
     high: float
-    """95 % interval of ``slope``."""
+    """95 % interval of ``slope``: ``low`` to ``high``."""
     reach: float
-    """How far the farthest value lies above the line."""
+    """Largest distance of a value above the line."""
 
     @property
     def rises(self) -> bool:
@@ -54,9 +54,9 @@ class Trend:
 
 
 def trend(steps: Sequence[Step], figure: str) -> Trend | None:
-    """Fits a figure's trend; ``None`` with fewer than ``FEWEST`` steps that have it.
+    """Fits a metric's trend; ``None`` with fewer than ``FEWEST`` steps that have it.
 
-    Lengths grow and then level off: if the last quarter of the steps rises less than the last half, it is the trend.
+    Lengths grow and then level off: the slope of the last quarter counts if it is below the last half's.
     """
     known = [(s.number, value) for s in steps[WARMING:] if (value := getattr(s, figure)) is not None]
     if len(known) < FEWEST:
@@ -76,28 +76,28 @@ def _line(points: Sequence[tuple[int, float]]) -> Trend:
 
 @dataclass(frozen=True)
 class MemoryLine:
-    """Memory as a straight line over the longest completion so far: the part that grows with a row's length does so in
-    proportion, the rest stays."""
+    """Memory as a linear function of the longest completion so far: a constant part, and a part proportional to the
+    length."""
 
     rest: float
     """Bytes at length 0."""
     each: float
-    """Bytes a token of the longest completion."""
+    """Bytes per token of the longest completion."""
     spread: float
     """Standard deviation around the line, in bytes."""
 
     def lengths_at(self, limit: float) -> tuple[float, float, float]:
-        """Returns the longest completion that meets ``limit``, with a 95 % interval."""
+        """Returns the longest completion that fits in ``limit`` bytes, with a 95 % interval."""
         middle, reach = (limit - self.rest) / self.each, NORMAL95 * self.spread / self.each
         return middle, middle - reach, middle + reach
 
     def share_that_fits(self, longest: float, limit: float) -> float:
-        """Returns the share of a micro-batch's rows that fits at a length: memory is proportional to rows too."""
+        """Returns the share of a micro-batch's completions that fits at a length; memory grows with their number."""
         return (limit - self.rest - NORMAL95 * self.spread) / (self.each * longest)
 
 
 def memory_line(steps: Sequence[Step]) -> MemoryLine | None:
-    """Fits memory over the longest completion so far; ``None`` if the log does not show that they are related."""
+    """Fits memory over the longest completion so far; ``None`` if they do not correlate in the log."""
     records: dict[float, float] = {}
     longest = 0.0
     for step in steps[WARMING:]:

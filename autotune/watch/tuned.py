@@ -1,4 +1,4 @@
-"""Predicts a run by its study: seconds, memory and other configurations at other lengths (``Tuned``)."""
+"""Predicts a run from its study: seconds, memory and other configurations at other lengths (``Tuned``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autotune.wording.text import brief, clean
 
 @dataclass(frozen=True)
 class TunedRun:
-    """A study's configuration, as a run may use it."""
+    """Predictions for one of a study's configurations, as used by a training run."""
 
     study: Study
     configuration: Configuration
@@ -34,12 +34,12 @@ class TunedRun:
 
     @property
     def mean_length(self) -> float:
-        """Mean completion tokens of a row that the study measured."""
+        """Mean completion length in tokens that the study measured."""
         return self.prediction.mean_length
 
     @property
     def longest_allowed(self) -> int:
-        """Most completion tokens that the study was made for."""
+        """Largest completion length in tokens that the study allows for."""
         return self.study.spec.workload.max_completion_length
 
     def seconds(self, mean: float, longest: float) -> float:
@@ -47,11 +47,11 @@ class TunedRun:
         return _cycle_s(self.prediction, mean, longest) / self.prediction.shape.updates
 
     def fits(self, longest: float) -> float:
-        """Returns the probability that the configuration fits at this length of the longest completion."""
+        """Returns the probability that the configuration fits in memory if the longest completion has this length."""
         return self._fits(self.configuration, longest)
 
     def setting_for(self, longest: float) -> str:
-        """Names the largest micro-batch that is sure to fit at this length, at the same rows per update."""
+        """Names the largest micro-batch that is sure to fit at this length, with the same completions per update."""
         rows, steps = (int(self.configuration.get(n, 1)) for n in ("micro_batch_size", "gradient_accumulation_steps"))
         for fewer in (n for n in range(rows - 1, 0, -1) if rows % n == 0):
             changed = {"micro_batch_size": fewer, "gradient_accumulation_steps": steps * rows // fewer}
@@ -81,7 +81,7 @@ def tuned_run(
     """Prepares a study's predictions for one of its configurations; ``None`` if its speed was not measured.
 
     Args:
-        limit: bytes of the memory that the run trains in; by default the study's.
+        limit: GPU memory in bytes; by default the study's.
     """
     spec, task = study.spec, Task.of(study.spec)
     own = _prediction(study, trials, row)
@@ -115,7 +115,7 @@ def _generations(shape: CycleShape) -> float:
 
 
 def _cycle_s(prediction: LengthPrediction, mean: float, longest: float) -> float:
-    """Predicts a cycle's seconds: rows of the update are padded to the longest completion."""
+    """Predicts the seconds per cycle; an update's completions are padded to the longest."""
     shape, once = prediction.shape, prediction.at_once
     longer = longest - once.longest / _generations(shape)
     computed = max(0.0, once.computed + shape.trained_rows * longer)
@@ -124,5 +124,5 @@ def _cycle_s(prediction: LengthPrediction, mean: float, longest: float) -> float
 
 
 def _rate(prediction: LengthPrediction, mean: float, longest: float) -> float:
-    """Predicts completion tokens a second."""
+    """Predicts completion tokens per second."""
     return prediction.shape.rows * mean / _cycle_s(prediction, mean, longest)

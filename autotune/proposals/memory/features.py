@@ -17,18 +17,18 @@ from autotune.proposals.memory.settings import Settings, settings
 from autotune.proposals.memory.training import add_passes, add_states
 
 IMPORTS, ENGINE_IMPORTS = 0.645e9, 0.22e9
-"""PSS of a process on a CPU that has imported torch, transformers and TRL and made its first update; that vLLM's
-imports add."""
+"""PSS in bytes of a CPU process that has imported torch, transformers and TRL and made its first update; PSS that
+vLLM's imports add."""
 GPU_IMPORTS, GPU_ENGINE_IMPORTS = 2.5e9, 0.88e9
-"""The same with CUDA's libraries, and pinned buffers."""
+"""The same on a GPU, with CUDA's libraries and pinned buffers."""
 CONTEXT = 0.6 * (1 << 30)
 """Bytes of a CUDA process before its first tensor."""
 WORKER = 0.3e9
-"""PSS of a process that loads data or computes rewards."""
+"""PSS in bytes of a process that loads data or computes rewards."""
 GPU_SLACK, CPU_SLACK, KEPT = 0.08, 0.05, 0.1
-"""Share of transient memory that CUDA's allocator has reserved beyond it, half with expandable segments; of states that
-gaps of a CPU's heap add; of transient memory that an allocator keeps beside the peak when told to keep all, half more
-in huge pages."""
+"""Shares of memory that are added. GPU: of transient memory, reserved beyond it by CUDA's allocator (half with
+expandable segments). CPU: of states, gaps in the heap. KEPT: of transient memory, held beside the peak by an allocator
+told to keep all (half more in huge pages)."""
 
 
 def pools(task: Task) -> tuple[Pool, ...]:

@@ -17,16 +17,15 @@ from autotune.proposals.memory.settings import Settings
 WEIGHT, GRADIENT, STATE = 2.0, 4.0, 12.0
 """Bytes of each weight: bf16; an fp32 buffer; fp32 copy and two moments."""
 TOKENS_APART, TOKENS_SPLIT, EXPERT_COPIES = 8.0, 4.0, 2.0
-"""Bytes of activations a token and hidden unit leave in a layer: inputs of both norms and of both parts behind them,
-shared out by sequence parallelism only; queries and attention's output, by tensor parallelism; the input of each chosen
-expert."""
+"""Bytes of activations per token and hidden unit in a layer: inputs of both norms and of the parts behind them (divided
+by sequence parallelism only); queries and attention's output (by tensor parallelism); input of each chosen expert."""
 KEPT = 2.0
-"""Bytes of the input of a layer that is computed again."""
+"""Bytes per token and hidden unit of the kept input of a layer that is computed again."""
 LOGITS = (6.0, 8.0)
 """Bytes of a logit, without and with gradients: in bf16, and in fp32, where the softmax and its gradient take the place
 of their sources (``tensor_parallel/cross_entropy.py`` of Megatron-Core); with gradients one more in bf16."""
 FUSED = 0.15
-"""Share of them that is left where the head and the loss are one kernel."""
+"""Share of logits that is left if the head and the loss are one kernel."""
 
 
 def states(s: Settings) -> dict[str, Column]:

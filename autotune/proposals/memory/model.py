@@ -42,13 +42,13 @@ peaks that are fitted, such that recorded tables are forecast well."""
 NOISE_WEIGHT = 3.0
 """Number of measured peaks that ``NOISE`` counts as, compared with a study's own."""
 PHASE_NOISE = 3.0
-"""Times as noisy as a whole trial's a phase's own peak is: memory that the phase before freed may still be held."""
+"""Noise of a phase's own peak relative to a whole trial's: memory that the phase before freed may still be held."""
 ROUNDS = 6
 """Steps of a fit; more change nothing."""
 FARTHEST = 1.5
-"""Spreads that bounds raise a forecast by, at most: a bound beyond had another cause than the formulas know."""
+"""Most standard deviations by which bounds raise a forecast; a bound beyond has a cause outside the formulas."""
 DEVICE_USABLE = 0.97
-"""Share of a GPU that must have been asked for when an allocation fails: the rest is too small for any request."""
+"""Share of a GPU that is requested, at least, when an allocation fails: the rest is too small for any request."""
 FAILED_IN: Mapping[str, tuple[Moment, ...]] = {
     Phase.GENERATE.value: (Moment.GENERATE,),
     Phase.SYNC.value: (Moment.SYNC,),
@@ -93,13 +93,13 @@ class Peaks:
     rows: Matrix
     """Bytes by peak, moment and scale."""
     moments: NDArray[np.bool_]
-    """Moments by peak that the figure may be of."""
+    """Moments by peak at which the peak may have occurred."""
     logs: Column
-    """Logarithms of bytes."""
+    """Logarithms of the peaks' bytes."""
     bounds: NDArray[np.bool_]
-    """True where the peak is at least that high."""
+    """True where the figure is a lower bound of the peak."""
     noise: Column
-    """Times as noisy as the peak of a whole trial."""
+    """Noise relative to that of a whole trial's peak."""
 
     def part(self, chosen: NDArray[np.bool_]) -> Peaks:
         """Returns a selection of the peaks."""
@@ -243,7 +243,7 @@ class Breakdown:
 
     pool: Pool
     moment: Moment
-    """When the peak is."""
+    """Moment of the peak."""
     peak: float
     """Bytes; the sum of ``at_peak``."""
     at_peak: Mapping[str, float]

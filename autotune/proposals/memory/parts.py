@@ -20,7 +20,7 @@ class Part(StrEnum):
     GRADIENTS = "gradients"
     """Gradients, and the buckets that ranks exchange them and weights in."""
     OPTIMIZER = "optimizer"
-    """Optimizer state, and temporaries of its step."""
+    """Gradients, and the buckets in which ranks exchange gradients and weights."""
     ACTIVATIONS = "activations"
     """Activations, attention scores included."""
     LOGITS = "logits"

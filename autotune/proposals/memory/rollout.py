@@ -35,7 +35,7 @@ workspaces that it keeps while it sleeps."""
 COMPILED = 45e6
 """Bytes of compiled code that an engine on a CPU holds (recorded tables)."""
 BATCH_TOKENS, BATCH_OF_PAGES = (256.0, 8192.0), 0.1
-"""Tokens of a batch of continuous batching, and how many there may be for each page (transformers)."""
+"""Least and most tokens in a batch of continuous batching; most tokens per page (transformers)."""
 SAMPLED_BYTES = 12.0
 """Bytes of a logit while the next token is drawn: fp32, its softmax, a copy."""
 MERGED = "actor_rollout_ref.model.lora.merge"

@@ -18,10 +18,10 @@ from search_spaces.knobs.build import ENGINES
 from search_spaces.own_keys import RANKS, adapted_projections, is_lora
 
 TYPICAL_PARAMETERS = 1e9
-"""Presumed where nothing is known; ``Dimensions.doubt`` is then large."""
+"""Presumed parameters if nothing is known; ``Dimensions.doubt`` is then large."""
 TYPICAL_VOCABULARY = 128_000.0
 LORA_RANK = 16
-"""PEFT's and TRL's default (``trl.ModelConfig.lora_r``)."""
+"""Default rank in PEFT and TRL (``trl.ModelConfig.lora_r``)."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ MOVED = 0.85
 FUSED_KERNELS = 0.15
 """Share of a layer's saved activations that fused norms and MLPs spare."""
 EARLY = 0.25
-"""Share of the gradients that coexists with the activations where no micro-batch went before."""
+"""Share of the gradients that coexists with the activations if an update has one micro-batch."""
 LIVE = 5e8
 """Weights ZeRO-3 keeps whole from the forward pass to the backward pass: those it uses again within DeepSpeed's
 ``stage3_max_reuse_distance`` of 1e9 elements, counted there and back (its ``PartitionedParameterCoordinator``)."""
@@ -51,7 +51,7 @@ _STATE_BYTES: dict[str, float] = {
     "adafactor": 0.05,
     "sgd": 0.0,
 }
-"""Optimizer state in copies of the trained weights."""
+"""Size of the optimizer state as a multiple of the trained weights'."""
 _TRAINS = (Moment.UPDATE, Moment.STEP)
 _PASSES = (Moment.LOGPROB, Moment.UPDATE)
 

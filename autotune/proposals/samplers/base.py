@@ -33,17 +33,17 @@ class Turn:
     nearby: tuple[Field, ...]
     """Further candidates, if not all are listed: those that the living process can run, and neighbours of the base."""
     around: Callable[[Configuration], Field] | None
-    """Tells the neighbours of a candidate, where not all are listed."""
+    """Returns the neighbours of a candidate; ``None`` if all candidates are listed."""
     track: Sequence[Observation]
-    """Observations whose values count on the track, by trial number."""
+    """Observations whose values count on the track, ordered by trial number."""
     waits: Callable[[], bool]
     """Tells whether the leader is to be confirmed before a trial that promises little."""
     process: Configuration | None
     """Configuration of the living process; ``None``: a trial needs a new process."""
     frozen: Frozen
-    """Optuna's trials of the track that were made before."""
+    """Cached Optuna trials of the track."""
     seed: int
-    """32 bits, uniform: of the study's seed and the trial's number."""
+    """Uniform 32 bits, derived from the study's seed and the trial's number."""
 
     def ask(
         self, sampler: optuna.samplers.BaseSampler, source: str, grid: CandidateGrid, left: Mask, times: int = 1

@@ -39,15 +39,15 @@ from autotune.statistics import early_stopping
 from autotune.statistics.noise import CYCLE_SPREAD, PROCESS_SPREAD
 
 GREY, STEP = "grey", "step"
-"""Sources: the best forecast, a one-knob step."""
+"""Prefixes of ``Trial.source``: the best forecast, a one-knob step."""
 KEPT_FASTEST, KEPT_NEWEST = 40, 60
 """A longer history is cut to its fastest and its newest trials, which bounds the cost of a fit."""
 NOTHING = -12.0
-"""Log tokens/hour before anything held: whatever fits is an improvement."""
+"""Best log tokens/hour while no trial was feasible: whatever fits is an improvement."""
 UNLIKELY = 0.6
-"""A candidate that is less likely to fit is not tried, once anything held."""
+"""Least probability of fitting at which a candidate is tried, once a trial was feasible."""
 COMPARED = 16
-"""Fastest trials whose measured and expected values are weighed against each other."""
+"""Number of fastest trials whose measured values are weighed against their forecasts."""
 MEASURED = PROCESS_SPREAD**2 + CYCLE_SPREAD**2 / early_stopping.LOOKS[0]
 """Variance of a trial's log tokens/hour."""
 
@@ -80,9 +80,9 @@ class Level:
     log_tokens: float = 0.0
     """Constant that converts log seconds to log tokens/hour."""
     best: float = NOTHING
-    """Value to improve on."""
+    """Log tokens/hour to improve on."""
     spread: float = 0.0
-    """Its standard deviation."""
+    """Standard deviation of ``best``."""
 
 
 class GreySampler(StudySampler):
@@ -199,7 +199,7 @@ class GreySampler(StudySampler):
 
 
 StepOf = Callable[[Worth], Choice | None]
-"""Chooses a step by the gain that it must promise."""
+"""Function that chooses a step by the least gain that the step must promise."""
 
 
 def _located(turn: Turn) -> list[tuple[Point, Observation]]:

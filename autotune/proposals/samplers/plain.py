@@ -1,4 +1,4 @@
-"""Samplers without our models: Optuna's TPE, random and grid search, and a class of the user's own."""
+"""Samplers without autotune's models: Optuna's TPE, random and grid search, and a class of the user's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.errors import UsageError
 from autotune.proposals.samplers.base import CandidateSampler, StudySampler, Turn
 
 STARTUP_TRIALS = 6
-"""Trials before TPE's estimator is asked; until then it draws."""
+"""Random trials before TPE's estimator is used."""
 
 
 class TpeSampler(StudySampler):
@@ -53,9 +53,9 @@ class PlainSampler(StudySampler):
 
 
 RANDOM = PlainSampler("random", lambda turn, count: turn.seed % count)
-"""Draws; the floor that every other sampler is compared with. The seed is a digest, uniform over 32 bits already."""
+"""Random choice, the baseline of sampler comparisons. The seed is a digest, uniform over 32 bits already."""
 GRID = PlainSampler("grid", lambda *_: 0)
-"""Takes the candidates in their order."""
+"""Takes the remaining candidates in their order."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from search_spaces.own_keys import is_lora
 
 WIDTH = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "auto": 2.0, "fp8": 1.0}
 STATES = {"sgd": 0.0, "adafactor": 0.5, "muon": 1.0, "lion_32bit": 1.0, "lion_8bit": 0.25, "adamw_torch_4bit": 0.25}
-"""Optimizer state of each weight, in the weights' own width; any other has two, in 8 bit a quarter of that."""
+"""Size of the optimizer state relative to the weights; any other optimizer has 2, in 8 bit 0.5."""
 UNLIMITED = 1e9
 TOKENS_OF_BATCH = 16384.0
 """verl's default of ``update_tokens`` (``ppo_max_token_len_per_gpu``)."""
@@ -52,7 +52,7 @@ USED: Mapping[str, tuple[str, ...]] = {
     Phase.WAIT.value: ("ranks", "rows", "vllm", "kind"),
     Phase.IDLE.value: ("ranks", "rows", "generations", "updates"),
 }
-"""Facts that the seconds of a phase follow from, by ``Phase`` value."""
+"""Facts that determine the seconds of a phase, by ``Phase`` value."""
 
 OF_BATCH = (*BATCH_KNOBS, *RANK_KNOBS, "training_engine", "virtual_pipeline_size")
 """Knobs that ``batch_facts`` reads."""
@@ -96,7 +96,7 @@ def batch_facts(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]
 
 
 def iterations_of(task: Task) -> float:
-    """Returns the times that a generation is trained on."""
+    """Returns how many times each generation is trained on."""
     return max(1.0, _number(task.passthrough.get("num_iterations"), 1.0))
 
 
@@ -198,27 +198,27 @@ PHASES = tuple(USED)
 OFF = 1e9
 """Value of a knob's column where the knob cannot act."""
 GENERATIONS = "generations"
-"""Stands for ``steps_per_generation`` and ``gradient_accumulation_steps``: rollouts of a cycle."""
+"""Column that replaces ``steps_per_generation`` and ``gradient_accumulation_steps``: rollouts per cycle."""
 NEIGHBOURS: Mapping[str, tuple[str, ...]] = {Phase.UPDATE.value: ("rollout_engine",)}
 """Knobs of another phase that affect this one: an engine next to the trainer takes caches and cores."""
 BY_TOKENS = ("micro_batch_size", "logprob_rows")
-"""Replaced by budgets of tokens where batches are dynamic."""
+"""Knobs that token budgets replace where batches are dynamic."""
 _REPLACED = ("steps_per_generation", "gradient_accumulation_steps")
 
 
 @dataclass
 class PhaseRows:
-    """The different rows of one phase."""
+    """The distinct input rows of one phase."""
 
     own: Mapping[str, Column]
     """Input of the learnt part by knob: the base-2 logarithm of a number, a code for a choice, or ``OFF``."""
     facts: Mapping[str, Column]
     """Input of the roofline."""
     index: NDArray[np.intp]
-    """Row of each configuration."""
+    """Index of each configuration's row."""
 
     kept: tuple[object, Mapping[str, Column], NDArray[np.bool_]] | None = field(default=None, compare=False, repr=False)
-    """The last world that the roofline was asked in, its parts, and where it says that the phase occurs."""
+    """Cache: the last world that the roofline was computed for, its parts, and a mask of rows with this phase."""
 
     @property
     def size(self) -> int:
@@ -240,7 +240,7 @@ KNOBS_OF: Mapping[str, tuple[str, ...]] = {phase: _knobs_of(phase) for phase in 
 _KNOBS = tuple(sorted({name for names in KNOBS_OF.values() for name in names} - {GENERATIONS}))
 _FACTS = tuple(sorted({name for names in USED.values() for name in names}))
 _PLACES = {name: place for place, name in enumerate((*_KNOBS, GENERATIONS, *(f"{name}=" for name in _FACTS)))}
-"""Places among the columns of ``read``; a fact has ``=`` after its name."""
+"""Column indices in the result of ``read``; a fact has ``=`` after its name."""
 
 
 def is_number(name: str) -> bool:

@@ -1,6 +1,6 @@
 """The learnt part of one phase: the deviation of measurements from the roofline, by its parts and by the phase's knobs.
 
-log measured_i = log roofline_i(factors) + level + effects of knobs + noise_i
+log measured_i = log roofline_i(factors) + intercept + effects of knobs + noise_i
 
 Each part of the roofline (``roofline.PARTS``) has a factor: launches, gathers, efficiencies. Formulas cannot know them
 for a machine. A choice has an effect for each value, a number one for each doubling. All are normal: a ridge regression
@@ -8,7 +8,7 @@ with the spreads as prior. The factors enter through the roofline's logarithm, w
 fitted again (Gauss-Newton).
 
 Measurements of earlier studies are further rows, with ``ROW_SD`` of scatter added to their noise (a power prior;
-Ibrahim and Chen, Statistical Science 15, 2000), and with their own level. Pure.
+Ibrahim and Chen, Statistical Science 15, 2000), and with their own intercept. Pure.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ STRONG = frozenset(
 )
 """Knobs whose effect may be large whatever the roofline says."""
 CHOICE_SD, SLOPE_SD, BEND_SD = 0.2, 0.1, 0.1
-"""Standard deviation of the effect of one value of a choice, of a doubling of a number, and of what a value of a number
-has beside; all beside the roofline's."""
+"""Prior standard deviations, relative to the roofline: the effect of one value of a choice; of a doubling of a number;
+of one value of a number beyond its slope."""
 WEAK = 0.33
-"""Share of that where the knob is not ``STRONG``."""
+"""Factor on these standard deviations for a knob that is not ``STRONG``."""
 MISFIT_SD = 0.05
-"""Standard deviation of the part that no effect explains."""
+"""Standard deviation of the residual, which no effect explains."""
 ROUNDS = 2
-"""Times the roofline is made linear."""
+"""Number of linearizations of the roofline."""
 FARTHEST = 3.0
-"""Logarithm of a factor, at most."""
+"""Largest absolute logarithm of a factor at which the roofline is linearized."""
 LEVEL_SD: Mapping[str, float] = {
     Phase.GENERATE.value: 0.3,
     Phase.LOGPROB.value: 0.3,
@@ -57,15 +57,15 @@ LEVEL_SD: Mapping[str, float] = {
     Phase.WAIT.value: 1.0,
     Phase.IDLE.value: 1.0,
 }
-"""Standard deviation of the logarithm of a phase's seconds over the roofline's, where the machine is known."""
+"""Prior standard deviation of a phase's intercept, in log seconds over the roofline's, if the machine is known."""
 ROW_SD, ROW_SD_OF_DOUBLING = 0.25, 0.05
-"""Standard deviation, in log seconds, between a row there and here; more for each doubling between the studies."""
+"""Standard deviation of an earlier study's row relative to this study, in log seconds; its increase per doubling."""
 CARRIED_LEVEL_SD = 2.0
-"""Standard deviation of the level of a phase in an earlier study, relative to its level here."""
+"""Standard deviation of a phase's intercept in an earlier study, relative to the intercept in this study."""
 ENOUGH = 40
-"""Measured trials from which a study needs no other's."""
+"""Measured trials from which a study needs no earlier studies."""
 DOUBT = 1.0
-"""Log probability by which going without has to be ahead before earlier studies are left aside (natural logarithm)."""
+"""Loss of log evidence (natural logarithm) up to which earlier studies are still used."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ class Measurements:
     """Columns by knob, as ``PhaseRows.own``."""
     parts: Parts
     study: NDArray[np.intp]
-    """Number of the earlier study it is of; -1: this one."""
+    """Index of the earlier study of each row; -1: this study."""
     logs: Column
     """Logarithms of seconds."""
     noise: Column
-    """Variances of these."""
+    """Variances of ``logs``."""
 
 
 def joined(several: Sequence[Measurements]) -> Measurements:
@@ -99,15 +99,15 @@ class Posterior:
     """Regression of one phase, fitted to measured rows; without any it is the prior."""
 
     knobs: Mapping[str, tuple[float, Column]]
-    """By knob, the mean of the measured values and the distinct values."""
+    """By knob, the mean of the measured values, and the distinct values."""
     level_sd: float
     factors: Mapping[str, float]
     """Means of the factors of the roofline's parts."""
     mean: Column
-    """Mean of the weights: level, factors of parts, effects of knobs."""
+    """Means of the weights: intercept, factors of parts, effects of knobs."""
     covariance: Matrix
     evidence: float
-    """Logarithm of the probability of the measurements."""
+    """Log evidence of the measurements (their log marginal likelihood), up to a constant."""
 
     def at(self, own: Mapping[str, Column], parts: Parts, size: int) -> tuple[Column, Column]:
         """Returns mean and variance of the log seconds of rows."""
@@ -119,7 +119,7 @@ class Posterior:
 
 
 def linear(parts: Parts, factors: Mapping[str, float], size: int) -> tuple[Column, Matrix]:
-    """Returns log seconds at factors of 1, by the tangent at ``factors``, and the slopes in the factors' spreads."""
+    """Linearizes log seconds at ``factors``: returns values at factors of 1, and slopes per prior deviation."""
     seconds, shares = shares_of(parts, factors, size)
     base, slopes = np.log(np.maximum(seconds, 1e-12)), np.zeros((size, len(PARTS)))
     for place, (name, spread) in enumerate(PARTS.items()):
@@ -147,7 +147,7 @@ def columns_of(
 
 
 def fit(known: Measurements, level_sd: float) -> Posterior:
-    """Fits the posterior."""
+    """Fits the posterior of one phase; ``level_sd`` is the prior standard deviation of its intercept."""
     size, knobs = len(known.logs), {}
     for name, column in known.own.items() if size else ():
         acting = column[column != OFF]
@@ -190,7 +190,7 @@ def measurements(
 
 def learn(known: Measurements, level_sd: float, carried: Measurements | None = None) -> Posterior:
     """Learns the posterior of a phase from trials and from measurements of earlier studies (``carried``). Ignores the
-    latter if both together are less probable than each by itself. ``level_sd`` is the prior's."""
+    latter if both together are less probable than each by itself. ``level_sd``: of ``fit``."""
     alone = fit(known, level_sd)
     if carried is None:
         return alone

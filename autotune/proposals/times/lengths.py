@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from autotune.proposals.forecasts import Column, Task
 
 PRESUMED_SHARE = 0.5
-"""Mean completion and mean prompt, of the longest allowed, where nothing is recorded."""
+"""Mean completion and mean prompt, as a share of the longest allowed, if none are recorded."""
 QUANTILES = 256
-"""Lengths that stand for a presumed distribution, at most."""
+"""Most quantiles that stand for a presumed distribution."""
 MOST_ROWS = 1024
 """Most rows of a generation that are simulated; if there are more, each row represents several."""
 SEGMENTS = 24
-"""Pieces of constant load into which a generation is cut, at most."""
+"""Most pieces of constant load into which a generation is cut."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class Lengths:
     completions: tuple[int, ...]
     """Lengths of a recorded cycle; another number of rows has the same distribution."""
     prompt: float
-    """Mean."""
+    """Mean prompt length in tokens."""
     width: float
-    """Width of a prompt with padding."""
+    """Prompt length with padding, in tokens."""
     presumed: bool = False
-    """Nothing was recorded."""
+    """True if no lengths were recorded."""
 
     @property
     def mean(self) -> float:
-        """Mean completion."""
+        """Mean completion length in tokens."""
         return float(np.mean(self.completions))
 
 
@@ -76,7 +76,7 @@ def longest(completions: tuple[int, ...], rows: Column) -> Column:
 
 @lru_cache(maxsize=512)
 def _longest(completions: tuple[int, ...], rows: float) -> float:
-    """Returns ``longest``: the n-th shortest of N is the longest or longer with probability C(n, rows) / C(N, rows)."""
+    """Computes ``longest``: the maximum is at most the n-th shortest of N with probability C(n, rows) / C(N, rows)."""
     ranks = np.arange(len(completions), 0, -1, dtype=np.float64)
     below = np.cumprod(np.maximum(ranks - max(1.0, rows), 0.0) / ranks)
     chances = np.concatenate([[1.0], below[:-1]]) - below
@@ -86,7 +86,7 @@ def _longest(completions: tuple[int, ...], rows: float) -> float:
 def decoding(
     lengths: Lengths, rows: Column, replicas: Column, places: Column, continuous: Column
 ) -> tuple[Column, Column, Column]:
-    """Simulates one generation of ``rows`` on the replica with the longest of them, ``places`` at a time. Returns
+    """Simulates one generation of ``rows`` on the replica with the longest of them, in ``places`` slots. Returns
     segments of constant load: decode steps, rows in each, and mean tokens that such a row has generated. One array row
     for each case, padded with segments of no steps."""
     cases, place = np.unique(np.column_stack([rows, replicas, places, continuous > 0]), axis=0, return_inverse=True)

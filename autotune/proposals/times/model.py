@@ -22,7 +22,7 @@ from autotune.proposals.times.observed import Measured, lengths_of, measured
 from autotune.proposals.times.roofline import Parts, World, parts_of, seconds_of
 
 TOGETHER = 0.5
-"""Correlation of the uncertainty of two phases' levels. Other uncertainty of phases is independent."""
+"""Correlation of the uncertainty of two phases' intercepts. Other uncertainty of phases is independent."""
 
 
 def _read(world: World, table: Table, found: Measured) -> tuple[Measured, dict[str, Parts]]:
@@ -62,11 +62,11 @@ class PhaseTimes:
     """The phase-time model, immutable; ``fitted`` returns another. ``spread`` is that of a single cycle time."""
 
     hardware: Hardware | None = None
-    """``None``: typical hardware of the task's machine, with a wide spread."""
+    """Device of the study; ``None``: typical hardware of the task's machine, with a wide spread."""
     world: World | None = None
     learnt: Mapping[str, Posterior] = field(default_factory=dict)
     carried: Mapping[str, Measurements] = field(default_factory=dict)
-    """By phase, what earlier studies measured (``carried_over``); left aside where trials speak against it."""
+    """Measurements of earlier studies by phase (``carried_over``); ignored where trials contradict them."""
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> PhaseTimes:
         found = measured(sorted(trials, key=lambda t: (t.study_id, t.number)))
@@ -106,7 +106,7 @@ class PhaseTimes:
 
     @property
     def known(self) -> World:
-        """Inputs of the roofline that it is fitted for. Raises ``ValueError`` before ``fitted``."""
+        """Roofline inputs of the fitted model. Raises ``ValueError`` before ``fitted``."""
         if self.world is None:
             raise ValueError("a model that was fitted to nothing; fitted(task, ()) gives the prior")
         return self.world

@@ -19,16 +19,16 @@ from autotune.proposals.times.lengths import Lengths, presumed
 from autotune.statistics.noise import CYCLE_SPREAD, PROCESS_SPREAD
 
 LEAST_S = 1e-6
-"""Below this a phase did not occur."""
+"""Seconds up to which a phase did not occur."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Measurements of trials, in their order; one array element for each."""
+    """Measurements of trials, in their order; one array element for each trial."""
 
     configurations: tuple[Configuration, ...]
     seconds: Mapping[str, Column]
-    """Mean of the cycles, by ``Phase`` value; 0 where it did not occur."""
+    """Mean seconds per cycle, by ``Phase`` value; 0 where the phase did not occur."""
     noise: Column
     """Variance of the logarithm of ``seconds``, as presumed."""
     cycles: tuple[CycleRecord, ...]
@@ -58,7 +58,7 @@ def measured(trials: Sequence[Trial]) -> Measured:
 
 
 def lengths_of(task: Task, found: Measured) -> Lengths:
-    """Returns the lengths of a study's cycle: recorded completions, mean prompt, mean width of a prompt."""
+    """Returns lengths in tokens: recorded completions, and the median prompt of the cycles without and with padding."""
     ours = presumed(task)
     recorded = next((tuple(c.lengths) for c in found.cycles if c.lengths), ())
     if ours.presumed and recorded:
@@ -70,6 +70,6 @@ def lengths_of(task: Task, found: Measured) -> Lengths:
 
 
 def _median(values: Sequence[float], otherwise: float) -> float:
-    """Returns the median of those above 0."""
+    """Returns the median of the finite positive ``values``; ``otherwise`` without any."""
     above = [value for value in values if value > 0 and math.isfinite(value)]
     return float(np.median(above)) if above else otherwise

@@ -38,13 +38,13 @@ PARTS: Mapping[str, float] = {
     **dict.fromkeys(("launch", "calls", "steps", "prefill", "gathers", "exchange", "optimizer"), 0.7),
     **dict.fromkeys(("logits", "moved", "wake", "offload"), 0.7),
 }
-"""Standard deviation of the logarithm of each part's factor: what a device reaches, and how much of it is hidden."""
+"""Prior standard deviation of each part's log factor: the efficiency that a device reaches, and the share hidden."""
 Parts = Mapping[str, Column]
-"""Seconds of one phase by part, an array element for each row; a phase of no parts does not occur."""
+"""Seconds of one phase by part, an array element for each row; a phase without parts does not occur."""
 OVERLAPPED = ("compute", "logits")
-"""Parts that the device works on while the host launches ("launch"): the longer counts."""
+"""Parts that the device computes while the host launches kernels ("launch"): the longer of both counts."""
 SHARPNESS = 6.0
-"""The longer counts smoothly: the sum of their powers to the inverse power."""
+"""Exponent p of the smooth maximum of both times: (device^p + host^p)^(1/p)."""
 
 
 @dataclass(frozen=True)
@@ -78,33 +78,33 @@ OF_TRAINING = 0.40
 """Share of a data sheet's rate that decoding (bytes), forward passes and training (FLOP) reach; chosen by hand on one
 published point (8B on H100, 92.8 s a step)."""
 OF_MODEL = 11.0
-"""A model's kernel takes so many times what one of the probe's chain does: modules, autograd and allocation are around
-it. As one H100 recorded it."""
+"""Time of a model's kernel as a multiple of one in the probe's chain: modules, autograd and allocation are around it.
+Recorded on one H100."""
 KERNELS = {"transformers": 25.0, "eager": 12.0, "compiled": 4.0, "graphs": 1.0}
-"""Launches for each layer of a decode step: eager modules, vLLM's fused ones, compiled on a CPU, captured."""
+"""Kernel launches per layer of a decode step: eager modules, vLLM's fused ones, compiled on a CPU, captured."""
 TRAINING_KERNELS = 40.0
-"""Launches for each layer of a forward pass with its share of the backward pass."""
+"""Kernel launches per layer of a forward pass with its share of the backward pass."""
 STEP_S = {"transformers": 1e-3, "vllm": 2e-3}
-"""Host's part of a decode step: logits processors; scheduler, sampler and detokenizer."""
+"""Host seconds per decode step: logits processors; scheduler, sampler and detokenizer."""
 LOGITS_BYTES = 16.0
-"""Moved for each entry of the logits: fp32 written, read, normalised."""
+"""Bytes moved per logit: fp32 written, read, normalised."""
 TILE_KERNELS, TILE_BYTES = 7.0, 12.0
-"""Launches for each tile of logits and pass; moved for each weight of the LM head by a tile's part of its gradient."""
+"""Kernel launches per tile of logits and pass; bytes moved per weight of the LM head by a tile's gradient part."""
 SAMPLED_BYTES = 24.0
-"""The same of a decode step, with its random numbers."""
+"""Bytes moved per logit of a decode step, with its random numbers."""
 SYNC_PARTS, SYNC_PART_S = 10.0, 1e-4
-"""Tensors of a layer sent to an engine, and the host's seconds for each."""
+"""Tensors per layer sent to an engine, and the host's seconds for each."""
 WAKE_S = 0.2
-"""Until a sleeping engine's memory is mapped again; presumed."""
+"""Seconds until a sleeping engine's memory is mapped again; presumed."""
 REWARD_S, REWARD_ROW_S = 1e-3, 1e-4
 HOST_S, HOST_TOKEN_S = 8e-3, 2e-6
-"""Host's work outside all phases, of a cycle and of each token."""
+"""Host seconds outside all phases, per cycle and per token."""
 WAITING = 0.03
 """Share of a rank's generation during which ranks wait for each other."""
 SEEN = 0.5
 """Share of the exchange between ranks that computation does not hide: unknown beforehand, so the middle."""
 KEPT = 5e8
-"""Weights ZeRO-3 keeps whole between a forward and a backward pass: half of its distance, there and back."""
+"""Most weights that ZeRO-3 keeps whole between a forward and a backward pass: half of its distance, there and back."""
 
 Facts = Mapping[str, Column]
 
@@ -230,7 +230,7 @@ def _step(facts: Facts, world: World) -> Column:
 def _passes(
     facts: Facts, world: World, times: Column | float, count: Column, efficiency: float, k: Column
 ) -> dict[str, Column]:
-    """Returns a rank's seconds for ``times`` all tokens, in ``count`` micro-batches; k FLOP a token and weight."""
+    """Returns a rank's seconds by part for ``times`` passes over all tokens, at ``k`` FLOP per token and weight."""
     tokens = computed(facts, world) / facts["ranks"]
     context = tokens / np.maximum(1.0, facts["rows"] / facts["ranks"])
     attention = 6.0 * world.size.layers * world.size.width * context

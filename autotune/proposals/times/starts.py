@@ -8,18 +8,18 @@ from search_spaces.knobs import defaults
 from search_spaces.knobs.build import ENGINES
 
 BASE_S = {"cpu": 8.0, "cuda": 20.0}
-"""Interpreter, imports, model: presumed."""
+"""Seconds for interpreter, imports and model; presumed."""
 ENGINE_S = {"cpu": 8.0, "cuda": 45.0}
-"""vLLM's start; performance figures for an 8B model on an H100 are 44 to 101 s with compilation."""
+"""Seconds of vLLM's start; performance figures for an 8B model on an H100 are 44 to 101 s with compilation."""
 SERVER_S = 20.0
 COMPILED_S = {"cpu": 46.0, "cuda": 25.0}
-"""vLLM's compilation and graphs."""
+"""Seconds of vLLM's compilation and graphs."""
 TRAINER_COMPILES_S = 90.0
 SHARDED_S = 10.0
 NODES_S = 10.0
-"""Several nodes' launchers, until they have met: presumed."""
+"""Seconds until the launchers of several nodes have met; presumed."""
 WARM_UP = 1.5
-"""Seconds of the warm-up, in cycles."""
+"""Duration of the warm-up as a multiple of a cycle's."""
 
 
 def first_cycle_s(task: Task, configuration: Configuration, cycle_s: float) -> float:

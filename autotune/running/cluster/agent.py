@@ -30,7 +30,7 @@ SILENCE_S = 30.0
 IDLE = 4
 """An agent without a trial waits ``IDLE`` times ``silence_s`` for the tuner, because a sweep may take long."""
 LOOK_S = 0.5
-"""Seconds after which a call of ``hear`` without a message returns."""
+"""Most seconds for which ``hear`` waits for a message."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Share:
     """An agent's share of its machine."""
 
     place: int
-    """Number among all places of the study; the parts of one trial on several machines have the same number."""
+    """Index of the trial slot in the study; the parts of one trial on several machines have the same index."""
     index: int
-    """Number among the places of the same machine."""
+    """Index of the slot on its machine."""
     count: int
-    """Number of places on the same machine."""
+    """Number of slots on the same machine."""
     gpus: int
 
 
@@ -261,7 +261,7 @@ def _lost(report: RunReport) -> RunReport:
 
 
 def _lane(share: Share) -> Lane:
-    """Returns the lane of a share: all visible GPUs, since the cluster chose them; memory is split between places."""
+    """Returns the lane of a share: all visible GPUs, since the cluster chose them; memory is split between slots."""
     cpus = hardware.by_core(os.sched_getaffinity(0))[: max(1, hardware.usable_cores())]
     count = min(share.count, len(cpus))  # where there are fewer cores than places, some share one
     memory = None if share.count == 1 else (hardware.usable_memory() or 0) // share.count or None

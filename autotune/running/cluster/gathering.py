@@ -1,4 +1,4 @@
-"""Reserves a study's places in a cluster, and checks that trials can run there."""
+"""Reserves a study's places (trial slots) in a cluster, and checks that trials can run there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Spread:
-    """A study's reserved places in a cluster."""
+    """A study's reserved trial slots in a cluster."""
 
     cluster: RayCluster
     places: tuple[Gang, ...]
@@ -39,15 +39,15 @@ def take(
     silence_s: float = SILENCE_S,
     together: int = 1,
 ) -> Spread:
-    """Connects to the cluster and reserves ``at_once`` places, or without it all that are available now.
+    """Connects to the cluster and reserves ``at_once`` trial slots, by default all that are free now.
 
     Args:
         gpus: GPUs of a trial on each of its nodes.
-        together: nodes of a trial.
+        together: number of nodes per trial.
 
     Raises:
-        UsageError: the places do not fit on the cluster.
-        MachineError: no cluster answers, or other jobs hold the places.
+        UsageError: the slots do not fit on the cluster.
+        MachineError: no cluster answers, or other jobs hold the slots.
     """
     cluster = RayCluster(address, silence_s)
     places = planned(cluster.nodes(), gpus, at_once, together)
@@ -79,7 +79,7 @@ LOOKS_S = 240.0
 def on_every_node(
     address: str, work: Callable[..., T], *given: Any
 ) -> tuple[dict[str, T | Exception], dict[str, float]]:
-    """Returns by node the result of ``work`` there or its error, and the seconds by which its clock is at least ahead.
+    """Returns by node the result or error of ``work``, and the least seconds by which the node's clock is ahead.
 
     Raises:
         UsageError, MachineError: as ``take``.
@@ -105,7 +105,7 @@ def on_every_node(
 
 @dataclass(frozen=True)
 class Gathered:
-    """A place of the cluster with its runner."""
+    """A trial slot of the cluster with its runner."""
 
     name: str
     node: str
@@ -115,11 +115,11 @@ class Gathered:
 def gather(
     spread: Spread, runner_of: Callable[[ClusterPlace], LocalRunner], home: Path, memory_limit: int | None, clock: Clock
 ) -> tuple[Gathered, ...]:
-    """Starts an agent on each node of every place.
+    """Starts an agent on each node of every slot.
 
     Args:
-        runner_of: makes the runner of a place's agents; each place has its own.
-        home: the tuner's folder, which every node must see at this path.
+        runner_of: makes the runner of a slot's agents; each slot has its own.
+        home: the tuner's home folder, which every node must see at this path.
         memory_limit: bytes that a trial may use.
 
     Raises:
@@ -168,10 +168,10 @@ def _meet(places: Sequence[ClusterPlace], agents: Sequence[RayAgent], home: Path
 
 
 def unfit(facts: Facts, first: Facts, first_name: str, home: Path, memory_limit: int | None) -> str | None:
-    """Returns the reason why a place cannot be used; ``None`` if it can. Pure.
+    """Returns the reason why a slot cannot be used; ``None`` if it can. Pure.
 
     Args:
-        first: facts of another place, on the node ``first_name``.
+        first: facts of another slot, on the node ``first_name``.
     """
     if not facts.shares_folder:
         return f"does not see the tuner's folder {home}: name one that all nodes share with --home"

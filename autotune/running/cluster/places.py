@@ -1,4 +1,4 @@
-"""Assigns the places of a study to the nodes of a cluster. Pure."""
+"""Assigns a study's places (trial slots) to the nodes of a cluster. Pure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Node:
 
 @dataclass(frozen=True)
 class ClusterPlace:
-    """A place for trials on one node, or one node's part of a place on several."""
+    """A trial slot on one node, or one node's part of a slot on several."""
 
     node: Node
     share: Share
     part: int = 0
-    """Number of the part, from 0, in a place on several nodes."""
+    """Index of the part, from 0, in a slot on several nodes."""
 
     @property
     def cpus(self) -> int:
@@ -39,19 +39,19 @@ class ClusterPlace:
 
 
 Gang = tuple[ClusterPlace, ...]
-"""A place for trials: one node, or parts on several."""
+"""A trial slot: one node, or parts on several."""
 
 
 def planned(nodes: Sequence[Node], gpus: int | None, at_once: int | None, together: int = 1) -> tuple[Gang, ...]:
-    """Assigns all places that fit, spread evenly; on nodes without GPUs one each, unless ``at_once`` asks for more.
+    """Assigns trial slots to nodes, spread evenly: ``at_once`` slots, else as many as fit (CPU trials: one per node).
 
     Args:
         gpus: GPUs of one trial on each of its nodes; 0: trials run on CPUs.
         at_once: trials that run at the same time; ``None``: as many as fit.
-        together: nodes of one trial.
+        together: number of nodes per trial.
 
     Raises:
-        UsageError: the places do not fit.
+        UsageError: the slots do not fit.
     """
     if gpus is None:
         raise UsageError("--ray: say with --gpus how many GPUs one trial has; 0 is a run on CPUs")
@@ -71,10 +71,10 @@ def planned(nodes: Sequence[Node], gpus: int | None, at_once: int | None, togeth
 
 
 def _shared_out(room: Sequence[int], count: int | None, together: int) -> list[list[int]]:
-    """Returns the node numbers of each place, ascending: ``count`` places, or as many as fit.
+    """Returns each slot's node indices, ascending: ``count`` slots, or as many as fit.
 
-    A place on one node goes to the least loaded node. A place on several takes the nodes with most room, which gives
-    the most places.
+    A slot on one node goes to the least loaded node. A slot on several takes the nodes with most room, which gives the
+    most slots.
     """
     left, found = list(room), list[list[int]]()
     while count is None or len(found) < count:
@@ -106,7 +106,7 @@ def _node_list(nodes: Sequence[Node]) -> str:
 
 
 def distinct(names: Sequence[str], ids: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of nodes; a name that occurs twice is followed by the beginning of the node's id."""
+    """Returns the nodes' names; a name that occurs twice is followed by the beginning of the node's id."""
     return tuple(
         name if names.count(name) == 1 else f"{name}-{number[:6]}" for name, number in zip(names, ids, strict=True)
     )

@@ -1,4 +1,4 @@
-"""All use of Ray: a cluster, the places that a study holds in it, and agents as its actors.
+"""All use of Ray: a cluster, the places (trial slots) that a study holds in it, and agents as its actors.
 
 A place is a placement group with one bundle for each of its nodes, bound to them, so that no other job gets its GPUs
 between two agents. An agent is an actor owned by this process: when this process dies, Ray ends the agent.

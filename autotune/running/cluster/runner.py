@@ -1,7 +1,7 @@
 """Runs trials on other machines by agents, each trial on one or on several machines. Implements ``ports.TrialRunner``.
 
 If an agent does not answer in time, because it, its machine or the network is gone, the outcome is INFRA, and the
-attempt is repeated in another place. An agent that hears no more from the tuner ends its trial.
+attempt is repeated in another slot. An agent that hears no more from the tuner ends its trial.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LostError(Exception):
     """Raised if an agent does not answer any more.
 
     Args:
-        place: true if its place is lost too: no other agent can start there.
+        place: true if its trial slot is lost too: no other agent can start there.
     """
 
     def __init__(self, why: str, *, place: bool = False) -> None:
@@ -55,11 +55,11 @@ class Remote(Protocol):
 
 
 class PlaceRunner:
-    """Runs attempts in one place of a cluster.
+    """Runs attempts in one trial slot of a cluster.
 
     Args:
-        hire: starts an agent there; may raise ``LostError``.
-        release: releases the place.
+        hire: starts an agent in the slot; may raise ``LostError``.
+        release: releases the slot.
         recover: reads an attempt's files in a folder that all machines share.
         agent: the first agent, if it runs already.
     """
