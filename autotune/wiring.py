@@ -123,7 +123,7 @@ def loop(
     """Builds the loop of a stored study, which also handles requests through the database.
 
     ``warm`` forks trials from a process with all imports done and, on a GPU, lets one process run several search
-    trials. ``spread`` places trials on other machines; without it they run on this one. ``prepared`` allows a new
+    trials. ``spread`` runs trials on other machines; without it they run on this machine. ``prepared`` allows a new
     choice of the workload. ``command`` began this run.
     """
     clock = SystemClock()

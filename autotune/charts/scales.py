@@ -53,11 +53,11 @@ class Bands:
         return (self.end - self.start) / max(1, self.count)
 
     def centre(self, place: int) -> float:
-        """Returns the centre of part ``place``, counted from 0."""
+        """Returns the centre of the part with index ``place``."""
         return self.start + self.width * (place + 0.5)
 
     def left_edge(self, place: int) -> float:
-        """Returns the left edge of part ``place``, counted from 0."""
+        """Returns the left edge of the part with index ``place``."""
         return self.start + self.width * place
 
 

@@ -22,7 +22,7 @@ _FLOAT_OR_KEY, _HALF = '"$', "\\ud"
 
 
 class CodecError(ValueError):
-    """Raised for a value that is not plain data, or a text that does not fit its type; the message names the place."""
+    """Raised for a value that is not plain data, or a text that does not fit its type; the message names the path."""
 
 
 def dump(value: Any, *, canonical: bool = True) -> str:

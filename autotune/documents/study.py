@@ -150,7 +150,7 @@ def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -
 
 
 def place_json(place: TrialPlace) -> Document:
-    """Converts the place where a trial ran to JSON; a name is ``null`` if the study has only one."""
+    """Converts the slot where a trial ran to JSON; a name is ``null`` if the study has only one."""
     return {
         "name": plain(place.title) or None,
         "node": plain(place.node) or None,

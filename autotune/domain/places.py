@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trainer.child.contract import NoteRecord
 
 PLACE = "place"
-"""Name of the note on the place of a trial: ``where`` is its name, ``node`` its machine if the study has several."""
+"""Name of the note on the slot of a trial: ``where`` is its name, ``node`` its machine if the study has several."""
 GPUS = "gpus"
 """Name of the note on the GPUs of a trial: ``held`` lists the ``index`` and ``uuid`` of each."""
 
@@ -24,17 +24,17 @@ class HeldGpu:
 
 @dataclass(frozen=True)
 class TrialPlace:
-    """Place where a trial runs or ran. All fields are empty for a trial that has the machine to itself and no GPU."""
+    """Slot where a trial runs or ran. All fields are empty for a trial that has the machine to itself and no GPU."""
 
     name: str = ""
-    """Name of the place among several used side by side: ``GPU 3``, on a cluster ``n1 GPU 3``. Empty if only one."""
+    """Name of the slot among several used side by side: ``GPU 3``, on a cluster ``n1 GPU 3``. Empty if only one."""
     gpus: tuple[HeldGpu, ...] = ()
     node: str = ""
     """Name of the machine; empty if the study has only one."""
 
     @property
     def title(self) -> str:
-        """Name of the place for people: ``GPU 3``, ``GPUs 2, 3``, ``CPUs 0-3``; empty if neither name nor GPUs are
+        """Name of the slot for people: ``GPU 3``, ``GPUs 2, 3``, ``CPUs 0-3``; empty if neither name nor GPUs are
         recorded."""
         numbers = ", ".join(str(gpu.index) for gpu in self.gpus)
         return self.name or (f"GPU{'s' if len(self.gpus) > 1 else ''} {numbers}" if numbers else "")

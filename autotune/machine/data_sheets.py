@@ -34,7 +34,7 @@ class Hardware:
 
     name: str
     flops: Mapping[str, float]
-    """Dense FLOP/s by number format: ``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``."""
+    """Dense FLOP/s by data type: ``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``."""
     bandwidth: float
     """Memory bandwidth in bytes/s."""
     kernel_s: float = KERNEL_S

@@ -16,7 +16,7 @@ from search_spaces.configuration import Resources
 
 
 def nvlink_groups(gpus: Sequence[Gpu]) -> list[list[int]]:
-    """Groups indices of ``gpus`` so that NVLink connects every two of a group; empty if no paths are reported."""
+    """Returns groups of indices of ``gpus`` in which NVLink connects every two; empty if no paths are reported."""
     if len(gpus) < 2 or not all(gpu.paths for gpu in gpus):
         return []
     groups: list[list[int]] = []
@@ -140,7 +140,7 @@ def has_gpu_open(pid: int, files: Files = HOST) -> bool:
     a GPU has.
 
     In a virtual machine the driver may report the host's process ids, which match no process here or an unrelated one.
-    True for a process whose open files this one may not read.
+    True for a process whose open files cannot be read.
     """
     folder = files.proc / str(pid) / "fd"
     try:

@@ -105,19 +105,19 @@ class Crew(Port):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Name of each place (``GPU 3``); empty if there is only one place."""
+        """Name of each slot (``GPU 3``); empty if there is only one slot."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Machine of each place; empty if there is one machine."""
+        """Machine of each slot; empty if there is one machine."""
 
     def start(self, place: int, assignment: Assignment, watcher: Watcher) -> None:
-        """Starts an attempt in a free place."""
+        """Starts an attempt in the free slot with index ``place``."""
 
     def wait(self, timeout_s: float) -> tuple[tuple[int, RunReport], ...]:
-        """Waits up to ``timeout_s`` seconds for attempts to end. Returns their places and reports; may be empty.
+        """Waits up to ``timeout_s`` seconds for attempts to end. Returns slot indices and reports; may be empty.
 
-        If the crew has one place, the call may last until its attempt ends.
+        If the crew has one slot, the call may last until its attempt ends.
         """
 
     def close(self) -> tuple[int, ...]:

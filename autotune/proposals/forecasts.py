@@ -19,7 +19,7 @@ from search_spaces.batch import held_gpus
 Column = NDArray[np.float64]
 """One number per requested configuration, in their order."""
 REMEMBERED = 32
-"""Tuples of configurations of which the models remember what they read: tracks, the living process's, neighbours."""
+"""Number of configuration tuples whose columns the models cache: tracks, the living process's, neighbours."""
 SURE = 0.9
 """Probability of fitting from which a configuration is said to fit. Within a tenth of the limit of recorded tables
 that is wrong for some 1 to 3 % of rows (``benchmarks.memory_model``)."""

@@ -45,7 +45,7 @@ def neighbourhoods(space: SearchSpace, baseline: Configuration, resources: Resou
 def in_one_process(
     space: SearchSpace, baseline: Configuration, resources: Resources
 ) -> Callable[[Configuration], tuple[Configuration, ...]]:
-    """Lists the configurations that a process can run without a restart, with the baseline's learning."""
+    """Lists the configurations that a process can run without a restart and that learn as the baseline does."""
     free = {name for name in space.values if RESTART.get(name) is Restart.NONE}
 
     @lru_cache(maxsize=REMEMBERED)

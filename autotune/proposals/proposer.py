@@ -173,7 +173,7 @@ class TwoTrackProposer:
         return self._grids[track].beside(own)
 
     def _learns_the_same(self, configuration: Configuration) -> bool:
-        """Tells whether ``configuration`` has the baseline's learning; asks once for each setting of ``LEARNT``."""
+        """Tells whether ``configuration`` learns as the baseline does; computed once for each setting of ``LEARNT``."""
         part = tuple(map(configuration.get, self._learnt))
         if part not in self._same:
             self._same[part] = same_learning(configuration, self._baseline, self._framework)

@@ -89,7 +89,7 @@ def distributions(grid: CandidateGrid) -> dict[str, BaseDistribution]:
 
 
 class _Shared(FrozenTrial):
-    """An immutable trial: Optuna copies each trial that it receives, and this one's copies share its content."""
+    """An immutable trial whose copies share its content: Optuna copies each trial that it receives."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Shared:
         return copy.copy(self)

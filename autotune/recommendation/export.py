@@ -33,7 +33,7 @@ class ExportChoice:
     """Selects the configuration of a study to export."""
 
     row: int = 1
-    """Number of the row: 1 has the baseline's learning, 2 the permitted changes."""
+    """Number of the row: 1 learns as the baseline does, 2 has permitted changes."""
     trial: int | None = None
     """Number of a trial whose configuration is exported instead of a row's."""
     native_only: bool = False

@@ -15,25 +15,25 @@ from autotune.wording.text import clean
 
 
 class PlaceState(StrEnum):
-    """State of a place."""
+    """State of a trial slot."""
 
     RUNNING = "running"
     FREE = "free"
     LEFT = "left"
-    """The place gets no more trials."""
+    """The slot gets no more trials."""
 
 
 @dataclass(frozen=True)
 class PlaceNow:
-    """A place of a running study or trial."""
+    """A slot of a running study or trial."""
 
     at: TrialPlace
-    """The place itself, without GPUs while no trial runs there."""
+    """The slot itself, without GPUs while no trial runs there."""
     state: PlaceState
     trial: int | None = None
     """Number of the trial that runs there."""
     why: str = ""
-    """Reason why the place gets no more trials."""
+    """Reason why the slot gets no more trials."""
     busy: float | None = None
     """Busy share of its GPUs in the last cycle, 0..1; ``None`` if it was not sampled."""
 
@@ -44,7 +44,7 @@ def running_trials(trials: Sequence[Trial]) -> tuple[Trial, ...]:
 
 
 def read_places(store: Store, study: Study, trials: Sequence[Trial], began: Event | None) -> tuple[PlaceNow, ...]:
-    """Reads the running tuner's places, and places of trials elsewhere; ``began`` is the tuner's first event."""
+    """Reads the running tuner's slots, and slots of trials elsewhere; ``began`` is the tuner's first event."""
     after = 0 if began is None else began.id
     over = began is None or bool(store.events(study.id, after, 1, "study_ended"))
     spots = () if over or began is None else _spots(began.data)
@@ -54,7 +54,7 @@ def read_places(store: Store, study: Study, trials: Sequence[Trial], began: Even
 
 
 def _spots(data: Mapping[str, Any]) -> tuple[TrialPlace, ...]:
-    """Returns the places that a tuner named at its start."""
+    """Returns the slots that a tuner named at its start."""
     names = data.get("places") or [""]
     nodes = data.get("nodes") or [""] * len(names)
     return tuple(_spot({"place": name, "node": node}) for name, node in zip(names, nodes, strict=False))
@@ -67,8 +67,8 @@ def _spot(data: Mapping[str, Any]) -> TrialPlace:
 def places_now(
     spots: Sequence[TrialPlace], running: Sequence[tuple[Trial, TrialPlace]], left: Mapping[TrialPlace, str]
 ) -> tuple[PlaceNow, ...]:
-    """Combines places and running trials. Pure. A trial in a place outside ``spots`` adds that place. ``left``: place
-    that gets no more trials -> reason."""
+    """Combines slots and running trials. Pure. A trial in a slot outside ``spots`` adds that slot. ``left``: slot that
+    gets no more trials -> reason."""
     waiting, found = list(running), []
     for spot in spots:
         here = next((one for one in waiting if (one[1].name, one[1].node) == (spot.name, spot.node)), None)
@@ -83,12 +83,12 @@ def places_now(
 
 
 def busy_words(place: PlaceNow) -> str:
-    """Describes the use of a place's GPUs: ``GPU busy 97 %``; empty if it was not sampled."""
+    """Describes the use of a slot's GPUs: ``GPU busy 97 %``; empty if it was not sampled."""
     return "" if place.busy is None else f"GPU busy {100 * place.busy:.0f} %"
 
 
 def idle_words(places: Sequence[PlaceNow]) -> tuple[str, ...]:
-    """Lists idle places, if there are several: ``GPU 3 is free``, ``GPU 1 gets no more trials: it has ...``."""
+    """Lists idle slots, if there are several: ``GPU 3 is free``, ``GPU 1 gets no more trials: it has ...``."""
     found = []
     for place in places if len(places) > 1 else ():
         if place.state is PlaceState.FREE:

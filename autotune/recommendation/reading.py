@@ -88,7 +88,7 @@ def last_event(store: Store, study: Study, kind: str) -> Event | None:
 
 @dataclass(frozen=True)
 class LastRun:
-    """Last run of the tuner on a study; has no limits and places before the first run."""
+    """Last run of the tuner on a study; has no limits and slots before the first run."""
 
     alive: bool
     limits: Budget
@@ -97,7 +97,7 @@ class LastRun:
 
 
 def last_run(store: Store, study: Study, trials: Sequence[Trial]) -> LastRun:
-    """Reads the tuner's last run: its limits, the GPUs it has avoided since, and its places."""
+    """Reads the tuner's last run: its limits, the GPUs it has avoided since, and its slots."""
     began = last_event(store, study, "session_started")
     data: Mapping[str, Any] = {} if began is None else began.data
     extended = last_event(store, study, "budget_extended")
@@ -130,7 +130,7 @@ class StudyReading:
     avoided_gpus: tuple[str, ...] = ()
     """Sentences on the GPUs with a fault in the tuner's last run."""
     places: tuple[PlaceNow, ...] = ()
-    """Places of the running tuner with their states."""
+    """Trial slots of the running tuner with their states."""
     fingerprint: Fingerprint | None = None
     stored: Recommendation | None = None
     """Newest recommendation that the study stored; trials may have ended since."""
@@ -176,7 +176,7 @@ class StudyReading:
 
     def within(self, limit_bytes: int | None) -> RecommendationRow | None:
         """Returns the first row of the recommendation whose peak (of the device, else of the host) is at most
-        ``limit_bytes``, else the fastest such configuration with the baseline's learning; ``None`` if there is none."""
+        ``limit_bytes``, else the fastest such configuration that learns as the baseline does; ``None`` without one."""
         rows = () if self.recommendation is None else self.recommendation.rows
         if limit_bytes is None:
             return self.first_row

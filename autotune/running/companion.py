@@ -65,7 +65,7 @@ def free_ports(count: int, address: str = LOOPBACK) -> tuple[int, ...]:
 class ReadinessPoll(threading.Thread):
     """Polls the server's health address until it returns the expected answer.
 
-    It is a separate thread, because an answer may take long.
+    Polls in a separate thread, because an answer may take long.
     """
 
     def __init__(self, url: str, answer: str) -> None:

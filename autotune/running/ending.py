@@ -106,7 +106,7 @@ class Ending:
     served: bool = False
     """True if the rollout server was ready at some time."""
     before: int = 0
-    """Number of trials that the process had run before this one."""
+    """Number of earlier trials of the process."""
     compiled: bool = False
     """True if a compiler ran during the attempt."""
     silent_s: float = 0.0

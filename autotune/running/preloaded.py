@@ -183,7 +183,7 @@ class Forked:
     def shared_bytes(self) -> int:
         """Returns the bytes of pages shared with preloaded processes, which the kernel counts as theirs.
 
-        With these bytes a forked trial counts as much as one that imported everything itself.
+        Adding the bytes makes a forked trial count as much as one that imported everything itself.
         """
         shared = sum(proc.read_share(other.pid, origin=False) for other in self._others if other.alive)
         return shared + (proc.read_share(self._preload.pid, origin=True) if self._preload.alive else 0)
@@ -290,7 +290,7 @@ class Preloads:
         environment: Mapping[str, str],
         stop: StopToken | None = None,
     ) -> tuple[Child, LogPump]:
-        """Starts a process as ``spawn.spawn`` does, but forks it where the result is the same.
+        """Starts a process as ``spawn.spawn`` does, but forks the process if the result is the same.
 
         Args:
             stop: level 2 ends the wait for imports; the process is then started the ordinary way.

@@ -49,7 +49,7 @@ class WorkerKey:
 
 
 def shares_process(trial: Trial) -> bool:
-    """Tells whether another trial may run in this one's process, before it or after it. Pure."""
+    """Tells whether another trial may run in the process of ``trial``, before or after it. Pure."""
     return trial.attempt <= 1 and trial.kind.is_searched
 
 

@@ -134,7 +134,7 @@ class Plan:
         return replace(self.corrected(times, max(0.0, began_s), elapsed_s, left_s), reason=reason)
 
     def corrected(self, times: float, began_s: float, elapsed_s: float, left_s: float) -> Plan:
-        """Returns the plan if cycles take ``times`` as long: this one with the new pace, or a better one (``differs``).
+        """Returns the plan if cycles take ``times`` as long: this plan at the new pace, or a better plan (``differs``).
 
         The first smaller workload that allows ``TRIALS`` trials in the remaining time is chosen, without repeats. If
         none does, the smallest is chosen with the fewest cycles, provided that ``TRIALS`` trials then end earlier.

@@ -34,7 +34,7 @@ FIRST_LOOK, LATER_LOOKS = 0.95, 0.98
 when the interval excludes zero, so later looks add chances of error. With these levels, 2.6 % of studies whose leader
 is truly no faster call it faster within five looks; with 0.95 at each look, 5.1 % (decision 42)."""
 ON_SEVERAL_NODES = 0.999
-"""Confidence level of a gain in a study on several nodes. A round takes one place of many and the search goes on, so
+"""Confidence level of a gain in a study on several nodes. A round takes one slot of many and the search goes on, so
 more rounds are affordable, and a wrong answer costs more machines (decision 47)."""
 
 
@@ -173,7 +173,7 @@ def merit(runs: Sequence[Trial]) -> float:
 def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) -> tuple[Leader, ...]:
     """Returns the best configuration of each row; the second row only if it is another configuration.
 
-    If no configuration with the baseline's learning is feasible, the reference of gains comes first, as permitted.
+    If no configuration that learns as the baseline does is feasible, the reference of gains comes first, as permitted.
     """
     held = feasible(trials)
     if not held:

@@ -27,7 +27,7 @@ def living_process(
     """Returns the configuration of the process that the next search trial may use; ``None``: it needs a new one.
 
     Confirmations have processes of their own, and on a CPU (``device``) no process is kept. ``here`` are finished
-    trials of the place it will run in; ``None``: all run in one place.
+    trials of the slot it will run in; ``None``: all run in one slot.
     """
     trials = trials if here is None else here
     last = trials[-1] if trials else None

@@ -141,7 +141,7 @@ def recorded_process(*, on_gpu: bool) -> NoisePrior:
 def presumed_process(cycles: NoisePrior, recorded: NoisePrior) -> NoisePrior:
     """Returns the assumed variance between processes of one configuration, before any configuration has run twice.
 
-    This is the recorded variance, raised if the study's cycles vary much. Cycles that agree well do not lower it.
+    Returns the recorded variance, raised if the study's cycles vary much. Cycles that agree well do not lower it.
 
     Args:
         cycles: result of ``fit_prior``.

@@ -92,7 +92,7 @@ class FileStudyLock:
             self._lock = None
 
     def check(self) -> None:
-        """Raises ``StudyBusyError`` if another tuner considered this one dead and now has the study."""
+        """Raises ``StudyBusyError`` if another tuner considered this process dead and now has the study."""
         holder = self._read()
         if holder not in (self._mine, None):
             raise busy(self._name, holder)

@@ -256,7 +256,7 @@ def _statements(where: ColumnElement[bool]) -> _Statements:
 
 
 def _nodes(session: Session, trials: Chosen) -> Mapping[int, str]:
-    """Returns attempt row id -> node, for attempts whose note on the place names one."""
+    """Returns attempt row id -> node, for attempts with a recorded node."""
     found = session.execute(_statements(trials.where).places, trials.values)
     notes = ((attempt, codec.load(NoteRecord, text)) for attempt, text in found)
     return {attempt: str(note.data.get("node", "")) for attempt, note in notes if note.name == PLACE}

@@ -109,7 +109,7 @@ def one(session: Session, study_id: int, number: int) -> Trial:
 
 
 def every(session: Session, study_id: int, since: int = 0, until: int | None = None) -> tuple[Trial, ...]:
-    """Returns the trials from ``since`` on and below ``until``, ordered by number, in a fixed number of queries."""
+    """Returns trials ``since`` to below ``until``, ordered by number, in a fixed number of queries."""
     spec = existing(session, study_id).spec
     wanted = Chosen.several(study_id, since, until)
     rows = measurements.rows_of(session, wanted)

@@ -147,8 +147,8 @@ def between(study: Study, trials: Sequence[Trial], spent_s: float) -> Confirmati
     """Returns a confirmation round that is due during the search, or ``None``; ``spent_s`` are wall seconds of the
     study.
 
-    It is due when the leader has led for ``STOOD`` search trials, is ``WORTH`` it, and all confirmations, including
-    this round, take at most ``SHARE`` of the time so far.
+    A round is due when the leader has led for ``STOOD`` search trials, is ``WORTH`` it, and all confirmations,
+    including this round, take at most ``SHARE`` of the time so far.
     """
     plan = next_trial(study, trials, at_most=1)
     if plan is None or plan.reference is None:

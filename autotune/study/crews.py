@@ -65,8 +65,8 @@ class _End:
 
 
 class SideBySide:
-    """``ports.Crew`` of several runners with named places, each with one attempt at a time; ``stop`` is only read on
-    the loop's thread. ``nodes`` names the places' machines, if there are several."""
+    """``ports.Crew`` of several runners with named slots, each with one attempt at a time; ``stop`` is only read on the
+    loop's thread. ``nodes`` names the slots' machines, if there are several."""
 
     def __init__(
         self, runners: Sequence[tuple[str, TrialRunner]], stop: StopToken, nodes: Sequence[str] | None = None

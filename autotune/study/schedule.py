@@ -308,7 +308,7 @@ def _cost(
     configuration: Configuration,
     here: Sequence[Trial] | None = None,
 ) -> Cost | None:
-    """Predicts a trial's cost: a search trial by the process it will run in (``here``: finished trials of its place),
+    """Predicts a trial's cost: a search trial by the process it will run in (``here``: finished trials of its slot),
     any other trial in its own process."""
     if kind is not TrialKind.SEARCH:
         return predict(trials, configuration)

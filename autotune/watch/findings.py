@@ -32,8 +32,7 @@ CUT = 0.1
 FASTER = 0.05
 """Least relative gain of another configuration that is stated; less is within the tolerance of a verified gain."""
 NOW_S = 3600.0
-"""Time to a limit from which to act now: what a person at hand needs to change a setting and restart from a
-checkpoint."""
+"""Time to a limit from which to act now: enough for a person to change a setting and restart from a checkpoint."""
 AHEAD = 1.5
 """How far a trend is extrapolated, as a multiple of the run so far; beyond that, it is a guess."""
 MOVED = 1.0 / 3.0

@@ -24,7 +24,7 @@ class TunedRun:
     configuration: Configuration
     prediction: LengthPrediction
     others: Mapping[Configuration, LengthPrediction]
-    """The other feasible configurations with the baseline's learning."""
+    """The other feasible configurations that learn as the baseline does."""
     memory: MemoryModel
 
     @property

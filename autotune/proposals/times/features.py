@@ -200,7 +200,7 @@ OFF = 1e9
 GENERATIONS = "generations"
 """Column that replaces ``steps_per_generation`` and ``gradient_accumulation_steps``: rollouts per cycle."""
 NEIGHBOURS: Mapping[str, tuple[str, ...]] = {Phase.UPDATE.value: ("rollout_engine",)}
-"""Knobs of another phase that affect this one: an engine next to the trainer takes caches and cores."""
+"""Knobs of another phase that also affect this phase: an engine next to the trainer takes caches and cores."""
 BY_TOKENS = ("micro_batch_size", "logprob_rows")
 """Knobs that token budgets replace where batches are dynamic."""
 _REPLACED = ("steps_per_generation", "gradient_accumulation_steps")

@@ -25,7 +25,7 @@ from autotune.running.launch import passed_on
 from autotune.running.local import LocalRunner
 
 RESERVE_S = 30.0
-"""Seconds for Ray to reserve a study's places; it does so at once, unless other jobs hold them."""
+"""Seconds for Ray to reserve a study's slots; Ray does so at once, unless other jobs hold them."""
 START_S = 120.0
 """Seconds for an agent's process to start and import."""
 OF_DRIVER = {
@@ -90,7 +90,7 @@ class RayCluster:
         ray._private.worker._worker_logs_enabled = False
 
     def close(self) -> None:
-        """Releases all places and disconnects."""
+        """Releases all slots and disconnects."""
         for place in tuple(self._groups):
             self.release(place)
         with contextlib.suppress(Exception):
@@ -113,7 +113,7 @@ class RayCluster:
         return tuple(sorted(found, key=lambda node: node.name))
 
     def reserve(self, *gang: ClusterPlace) -> None:
-        """Requests a place, on one node or with parts on several."""
+        """Requests a trial slot, on one node or with parts on several."""
         from ray.util.placement_group import placement_group
 
         bundles = [{"CPU": place.cpus, **({"GPU": place.share.gpus} if place.share.gpus else {})} for place in gang]
@@ -122,12 +122,12 @@ class RayCluster:
         self._groups[gang[0].share.place] = placement_group(bundles, strategy, bundle_label_selector=where)
 
     def had(self, place: ClusterPlace, until: float) -> bool:
-        """Tells whether Ray has reserved the place by the monotonic time ``until``."""
+        """Tells whether Ray has reserved the slot by the monotonic time ``until``."""
         left = max(0.0, until - time.monotonic())
         return bool(self._groups[place.share.place].wait(timeout_seconds=left))
 
     def release(self, place: int) -> None:
-        """Releases a place; its agent ends with it."""
+        """Releases a slot; its agent ends with it."""
         from ray.util.placement_group import remove_placement_group
 
         group = self._groups.pop(place, None)
@@ -136,7 +136,7 @@ class RayCluster:
                 remove_placement_group(group)
 
     def hire(self, place: ClusterPlace, runner: LocalRunner) -> RayAgent:
-        """Starts an agent in a place, or on one node of it; ``RayAgent.meet`` waits for it. Raises ``LostError``."""
+        """Starts an agent in a slot, or on one node of it; ``RayAgent.meet`` waits for it. Raises ``LostError``."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         if place.share.place not in self._groups:
