@@ -48,8 +48,8 @@ __all__ += ["Prepared", "Spread"]
 def open_store_for(settings: Settings, stop: StopToken | None = None, *, create: bool = True) -> Store:
     """Opens the database of the settings; creates the home folder and, with ``create``, the database.
 
-    With ``stop``, as in a tuner, waits for an absent server or a file that another process has locked, up to level 2 of
-    ``stop``; without it, waits for a server only a moment.
+    With ``stop``, as in a tuner, waits for an absent server or a file that another process has locked, until ``stop``
+    has level 2; without ``stop``, waits for a server only a few seconds.
     """
     settings.home.prepare()
     patience = OutageLimits() if stop is not None or "://" not in settings.database else READERS_PATIENCE
@@ -123,8 +123,8 @@ def loop(
     """Builds the loop of a stored study, which also handles requests through the database.
 
     ``warm`` forks trials from a process with all imports done and, on a GPU, lets one process run several search
-    trials. ``spread`` runs trials on other machines; without it they run on this machine. ``prepared`` allows a new
-    choice of the workload. ``command`` began this run.
+    trials. ``spread`` runs trials on other machines; without it they run on this machine. With ``prepared`` the
+    workload may be chosen anew. ``command`` began this run.
     """
     clock = SystemClock()
     control = Control(store, study.id, stop, clock)
@@ -189,7 +189,7 @@ def lanes_of(spec: StudySpec, at_once: int) -> tuple[Lane, ...]:
 
 
 def keeper_for(study: Study, settings: Settings, clock: Clock, place: int | None) -> WarmWorkerPool | None:
-    """Returns the pool whose processes run several trials each; ``None`` if the device does not allow it."""
+    """Returns the warm-worker pool (processes of several trials each); ``None`` if the device does not allow it."""
     if not restores_memory(study.spec.resources.device):
         return None
     root = settings.home.workers(study.id, study.spec.name)

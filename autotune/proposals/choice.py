@@ -65,7 +65,7 @@ class Outlook:
 
     grid: CandidateGrid
     left: Mask
-    """True for candidates that may be tried and are likely to fit."""
+    """True for candidates that may be tried; after ``likely``, only for those that also fit with that probability."""
     suspects: NDArray[np.int64]
     """Number of failures that the candidate's values may have caused."""
     gain: Array

@@ -105,7 +105,7 @@ class PeakForecast:
     spread: Column
     """Standard deviation of the peak's natural logarithm."""
     fits: Column
-    """Probability that the peak stays below the limit; 1 where no limit is known."""
+    """Probability that every pool's peak stays below its limit; 1 if no limit is known."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class BoundedCommand:
 
 @dataclass(frozen=True)
 class Ended:
-    """Result of a command whose processes have all ended or are quarantined."""
+    """Result of a command whose processes have all ended or cannot be killed."""
 
     exit_code: int | None
     """Exit code; ``None`` if the tuner ended the command, or it never started."""

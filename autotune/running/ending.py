@@ -76,7 +76,7 @@ PORT_TAKEN = re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Ending:
-    """Evidence on an attempt whose process tree has ended or is quarantined."""
+    """Evidence on an attempt whose processes have all ended or cannot be killed."""
 
     exit_code: int | None
     """Exit code of the child; ``None`` if it never started or could not be killed."""

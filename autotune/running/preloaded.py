@@ -365,9 +365,9 @@ class Preloads:
         raise PreloadError(f"the imports cannot be shared: {why}")
 
     def _answered(self, preload: Preload, stop: StopToken | None) -> tuple[str, Mapping[str, object] | None]:
-        """Returns the kind of the imports and the process's answer after them; no answer if the user stops meanwhile.
+        """Returns ``kind_of`` the imports, and the process's answer after them; no answer if the user stops meanwhile.
 
-        Refuses at once a kind that was unfit before: imports take long. Raises ``PreloadError``.
+        Refuses at once a kind that could not be shared before: imports take long. Raises ``PreloadError``.
         """
         left, kind = self._patience.ready_s, ""
         while True:

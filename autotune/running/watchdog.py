@@ -201,8 +201,8 @@ def compiles(process: Stat) -> bool:
 class Watchdog(threading.Thread):
     """Kills the tree as soon as its summed PSS exceeds the limit.
 
-    Compilers do not count (docs/decisions/0039-compilers-and-the-limit.md): each next trial would start them again, and
-    kill them again. It is a separate thread, because the limit must hold while the watcher waits for a disk.
+    Compilers do not count (docs/decisions/0039-compilers-and-the-limit.md): each later trial would start and kill them
+    again. The watchdog has its own thread, because the limit must hold while the watcher waits for a disk.
     """
 
     def __init__(

@@ -130,7 +130,7 @@ def _joined(sentences: Sequence[str]) -> list[str]:
 
 
 class _AskedOnce:
-    """An interpreter that asks its framework as rarely as possible; a refusal does not end the reading."""
+    """Interpreter that caches its framework's answers; a refusal by the framework does not end the reading."""
 
     def __init__(self, python: Describes, machine: Resources) -> None:
         self._python, self._alone = python, machine.training_processes == 1

@@ -73,7 +73,7 @@ def _configured(request: Request, python: Describes, machine: Resources, talk: T
 
 
 def _as_it_is(machine: Resources, gpus: int) -> str:
-    """Returns options that hold ``gpus`` GPUs of the machine's nodes; empty if no option does."""
+    """Returns command-line options that hold ``gpus`` GPUs of the machine's nodes; empty if no options do."""
     nodes, rest = divmod(gpus, machine.gpus)
     if machine.nodes > 1 and nodes and not rest:
         return f"--nodes {nodes} measures it as it is"
@@ -100,7 +100,7 @@ def _described(
 
 
 def _ranks(framework: Integration, keys: Mapping[str, Any], request: Request, machine: Resources) -> int:
-    """Returns the number of training processes: without those of a server, which only the command line can count."""
+    """Returns the number of training processes, without the GPUs that the command line gives a rollout server."""
     own = {"rollout_engine": "vllm", "rollout_mode": "server"} if framework.serves(keys) else {}
     return training_gpus({**own, **request.baseline}, machine)
 

@@ -172,7 +172,7 @@ def _look(sample: Sample, known: Known, room: bool) -> Decision:
 
 
 def error_after(sample: Sample, known: Known, look: int) -> float:
-    """Returns half the interval of the trial's log speed at a look, from the noise of its cycles so far."""
+    """Returns half the width of the interval of the trial's log speed at a look, from its cycles' noise so far."""
     spread = known.prior.moderated(sample)
     variance = known.between + spread.variance / LOOKS[look]
     return _quantile(spends(look), spread.degrees) * math.sqrt(variance)

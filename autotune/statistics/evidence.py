@@ -73,7 +73,7 @@ def failed_configurations(trials: Iterable[Trial]) -> frozenset[Configuration]:
 
 
 def feasible(trials: Iterable[Trial]) -> Mapping[Configuration, Sequence[Trial]]:
-    """Returns the configurations whose every trial passed its worst-case cycle, with their measured trials.
+    """Returns feasible configurations, without a failure that no later retry disproved, with their measured trials.
 
     Trials that emulated FP8 are excluded from ranking and reference: their speed is that of no hardware.
     """
@@ -166,7 +166,7 @@ def speed(runs: Sequence[Trial]) -> float:
 
 
 def merit(runs: Sequence[Trial]) -> float:
-    """Returns the figure that ranks a configuration: ``Trial.merit``, averaged over its ``basis``."""
+    """Returns the figure that ranks a configuration: the geometric mean of ``Trial.merit`` over its ``basis``."""
     return math.exp(statistics.fmean(_logs(basis(runs))))
 
 
@@ -260,7 +260,7 @@ def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: NoisePrior
 
 
 def _moment(trial: Trial) -> tuple[str, int]:
-    """Returns the moment of a trial: trials of one moment ran next to each other."""
+    """Returns a label that is equal for trials of one confirmation round, which ran next to each other."""
     return ("trial", trial.number) if trial.pair is None else ("round", trial.pair)
 
 

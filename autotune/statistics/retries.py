@@ -14,7 +14,7 @@ SOURCE = "retry"
 
 BUDGET_ENDED = "the study's budget ended"
 SHARE_ENDED = "its share of the study's budget ended"
-"""``Outcome.message`` of a trial that was stopped for the study's budget: of a search trial the second."""
+"""``Outcome.message`` of a trial that the study's budget ended; ``SHARE_ENDED`` for a search trial."""
 
 
 def is_retry(trial: Trial) -> bool:

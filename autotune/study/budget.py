@@ -19,10 +19,10 @@ PERSIST_EVERY_S = 1.0
 """Most seconds of spending that are lost if the tuner is killed."""
 
 KEPT_PARTS = tuple(p.value for p in (StartupPart.SPAWN, StartupPart.IMPORT, StartupPart.LOAD, StartupPart.ENGINE))
-"""Parts of the start-up that a trial in an existing process saves, for loading most of it."""
+"""Start-up parts that a trial in an existing process saves (of loading, most)."""
 
 READ_AGAIN = 0.6
-"""Presumed share of an engine's first start with compiled code that its second takes; on an H100 34 s of 58."""
+"""Presumed duration of an engine's second start with compiled code relative to its first; on an H100 34 s to 58."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,13 @@ class Cost:
     cycle: float
     maximum_cycle: float
     looked: float | None = None
-    """Mean recorded cycles of trials that may be ended early; ``None`` before there was one."""
+    """Recorded cycles of trials that may be ended early, upper quartile; ``None`` before there was one."""
     repeated: float = 0.0
-    """Mean cycles that a trial repeats after a disturbance; mostly chance, so taken over all configurations."""
+    """Mean number of rejected cycles that a trial repeats; mostly due to chance, not to the configuration."""
 
     def total(self, protocol: Protocol) -> float:
-        """Returns the seconds of all cycles of ``protocol``, with the mean number of repeats so far; with looks, uses
-        the mean number of recorded cycles of such trials."""
+        """Returns the seconds of all cycles of ``protocol``, with the mean number of repeats so far; with looks,
+        recorded cycles are at the upper quartile (``looked``)."""
         often = float(protocol.recorded)
         if protocol.looks:
             often = protocol.looks[0] if self.looked is None else self.looked
@@ -150,7 +150,7 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
 def predict_search(trials: Sequence[Trial], configuration: Configuration, *, kept: bool) -> Cost | None:
     """Predicts the cost of a search trial of ``configuration``; ``None`` before any was measured.
 
-    An untried configuration is assumed as fast as the median of those with its engine, because slower ones are stopped
+    An untried configuration is assumed as fast as the median with its engine settings, because slower ones are stopped
     early. ``kept``: it runs in the process of the previous trial.
     """
     measured = _measured(trials)

@@ -180,7 +180,7 @@ class _Relay:
 
 
 ENOUGH = 6
-"""Limit of consecutive attempts that the machine ended: three trials with their repeats."""
+"""Limit of consecutive attempts that the machine or the reward broke: three trials with their repeats."""
 ENOUGH_ABSENT = 2
 """Limit of consecutive attempts without an input file, each of which waited for it."""
 

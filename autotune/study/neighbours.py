@@ -96,8 +96,8 @@ def fine(trials: Sequence[Trial], at_once: int) -> bool:
 def must_wait(trials: Sequence[Trial], kind: TrialKind, at_once: int, node: str = "") -> bool:
     """Tells whether a trial of ``kind`` has to wait, on ``node``, for running trials.
 
-    The baseline runs alone, and so does a confirmation on its node, unless neighbours do not disturb it; only one
-    confirmation runs at a time.
+    The baseline runs alone. So does a confirmation on its node, unless neighbours do not disturb it. Only one
+    confirmation runs at a time, and no search trial beside copies of the baseline.
     """
     running = [t for t in trials if t.state is TrialState.RUNNING]
     if not running:

@@ -43,8 +43,8 @@ def protocol_of(study: Study, trials: Sequence[Trial] = (), configuration: Confi
 def search_protocol(study: Study, trials: Sequence[Trial], configuration: Configuration | None = None) -> Protocol:
     """Returns the protocol of the next search trial, without repeats if this machine mostly disturbs repeats too.
 
-    A trial with emulated FP8, which no look could end, or with its own lengths has the cycles up to a first look and no
-    repeats.
+    A trial with emulated FP8, which no look could end, or with its own lengths has no looks and the specified number of
+    cycles.
     """
     protocol = protocol_of(study, trials, configuration)
     same_lengths = configuration is None or moving_lengths(configuration) == moving_lengths(study.spec.baseline)

@@ -46,9 +46,9 @@ class Recorder:
     judge: Judge | None = None
     """Early-stopping judge of the trial; ``None``: it runs all its cycles."""
     check: Callable[[Trial], None] = lambda _: None
-    """Called with the trial, also after each cycle; its exception ends the attempt."""
+    """Called with the trial at each tick and after each cycle; its exception ends the attempt."""
     lengths: tuple[int, ...] = ()
-    """Completion lengths that were passed to the trial."""
+    """Completion lengths in tokens that the trial drew from its natural cycles; empty before."""
 
     @property
     def enough(self) -> bool | None:

@@ -99,7 +99,7 @@ def next_step(
 ) -> NextTrial | StudyEnd | Wait:
     """Returns the next step for a free slot, whether or not trials run in others. Reads nothing but its arguments.
 
-    After the baseline, its copies run in all slots at once (``neighbours``), one on each node. While others run,
+    After the baseline, its copies run in all slots at once, and one on each node (``neighbours``). While others run,
     proposals continue as long as the time allows, with one due confirmation at a time, on the node of its other half.
     The last confirmation waits for the end of the search.
     """
@@ -180,7 +180,7 @@ def _running(trials: Sequence[Trial], but: str = "") -> bool:
 def interrupted(
     study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, slot: Slot = ALONE
 ) -> Trial | Wait | None:
-    """Returns a WAITING trial of an earlier attempt that ``slot`` may run, if the budget suffices to measure it."""
+    """Returns the interrupted trial for ``slot``, or ``Wait`` if it must wait; ``None`` without one or its budget."""
     waiting = next(
         (t for t in trials if t.state is TrialState.WAITING and not neighbours.waits_for(trials, t, slot)), None
     )

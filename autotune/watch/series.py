@@ -220,8 +220,8 @@ def _first(pairs: Mapping[str, str], names: Iterable[str]) -> float | None:
 
 
 def _elapsed(number: int, pairs: Mapping[str, str]) -> float | None:
-    """Returns the seconds since ms-swift's run started. They are printed to the second or the minute, but the mean
-    seconds a step more exactly, over the steps since the run was last started."""
+    """Returns the seconds since ms-swift's run started. The printed time is rounded to seconds or minutes, so the mean
+    seconds per step, times the steps since the last start, replace it."""
     spent = pairs.get("elapsed_time")
     if spent is None:
         return None

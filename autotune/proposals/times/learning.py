@@ -119,7 +119,7 @@ class Posterior:
 
 
 def linear(parts: Parts, factors: Mapping[str, float], size: int) -> tuple[Column, Matrix]:
-    """Linearizes log seconds at ``factors``: returns values at factors of 1, and slopes per prior deviation."""
+    """Returns log seconds, linearized at ``factors``, at factors of 1; and the slopes per prior standard deviation."""
     seconds, shares = shares_of(parts, factors, size)
     base, slopes = np.log(np.maximum(seconds, 1e-12)), np.zeros((size, len(PARTS)))
     for place, (name, spread) in enumerate(PARTS.items()):
