@@ -138,7 +138,7 @@ def fit(start: Factors, peaks: Peaks) -> Factors:
 def _scatter(fitted: Factors, peaks: Peaks) -> float:
     """Returns the relative spread of whole peaks, and of bounds above the fitted peak, around the fitted formulas.
 
-    Fits use ``NOISE``, so that a machine unlike the formulas does not appear noisy. This spread only widens forecasts.
+    Fits use ``FITTED_NOISE``: a machine unlike the formulas is not noisy. The spread only widens forecasts.
     """
     heights, slopes, _ = fitted.peak(peaks.rows, peaks.moments)
     away = peaks.logs - np.log(heights)

@@ -43,7 +43,7 @@ Gang = tuple[ClusterPlace, ...]
 
 
 def planned(nodes: Sequence[Node], gpus: int | None, at_once: int | None, together: int = 1) -> tuple[Gang, ...]:
-    """Assigns trial slots to nodes, spread evenly: ``at_once`` slots, else as many as fit (CPU trials: one per node).
+    """Assigns trial slots to nodes, spread evenly: ``at_once`` slots, else all that fit (CPU trials: one per node).
 
     Args:
         gpus: GPUs of one trial on each of its nodes; 0: trials run on CPUs.
