@@ -38,7 +38,7 @@ class Predicted:
     phases: Mapping[str, float]
     """Seconds of a cycle by phase, largest first."""
     peak: float
-    """Bytes of the fullest GPU at the worst case; median."""
+    """Bytes of the fullest GPU in the worst-case cycle; median."""
     peak_low: float
     peak_high: float
     """Upper end of the 95 % interval of the peak, in bytes; ``peak_low`` is the lower."""

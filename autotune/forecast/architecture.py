@@ -50,11 +50,11 @@ class Architecture:
     parameters: int
     """Parameters of the text part, each counted once."""
     active: int
-    """Parameters that a token passes; fewer than ``parameters`` in a mixture of experts."""
+    """Parameters used for one token; fewer than ``parameters`` in a mixture of experts."""
     experts: int = 0
     """Number of experts in a mixture-of-experts layer; 0 without such layers."""
     chosen: int = 0
-    """Number of experts that a token goes to in such a layer."""
+    """Number of experts that a token is routed to in such a layer."""
     expert_parameters: int = 0
     """Parameters of all experts together."""
     notes: tuple[str, ...] = ()
@@ -64,8 +64,8 @@ class Architecture:
 
     @property
     def facts(self) -> ModelFacts:
-        """Facts for legality and the memory formulas. A guess omits the vocabulary: the formulas assume the same one,
-        and with an unknown size they widen the uncertainty of all."""
+        """Facts for legality and the memory formulas. If the layers are guessed, the vocabulary is omitted, so that the
+        formulas widen the uncertainty of all parts."""
         return ModelFacts(
             parameters=self.parameters,
             layers=self.layers,

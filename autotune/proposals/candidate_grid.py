@@ -20,14 +20,14 @@ from search_spaces.knobs.model import Restart
 from search_spaces.native import UNSET
 
 OF_ENGINE = frozenset({"rollout_engine", *(k.name for k in KNOBS.values() if "rollout_engine" in k.needs)})
-"""Knobs that an engine is built from."""
+"""Knobs that configure the rollout engine."""
 Mask = NDArray[np.bool_]
 Point = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """A searched knob as a dimension; a point contains the index of its coordinate in ``values``."""
+    """A searched knob as a grid dimension; a point holds one index into ``values`` per dimension."""
 
     name: str
     values: tuple[KnobValue, ...]
@@ -46,10 +46,10 @@ class Dimension:
 
 
 class Coordinates(Columns):
-    """Configurations as columns of coordinates (``dominance.coordinate``)."""
+    """Configurations as columns: a coordinate (``dominance.coordinate``) per knob and configuration."""
 
     def distinct(self, name: str) -> Distinct:
-        """Returns the different coordinates along a knob, and which of them each configuration has."""
+        """Returns the different coordinates along a knob, and each configuration's index among them."""
         return self._steps if name == STEPS else super().distinct(name)
 
     @cached_property
@@ -60,8 +60,8 @@ class Coordinates(Columns):
 class CandidateGrid:
     """Candidates in a fixed order, without duplicates, and the dimensions (of the knobs ``searched``) they differ in.
 
-    ``anchors`` also have a point, such as the baseline. A knob in ``unset`` may be left to the framework, which counts
-    as one of its values.
+    Configurations in ``anchors``, such as the baseline, also have a point. A knob in ``unset`` may be left to the
+    framework, which counts as one of its values.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class CandidateGrid:
         return len(self.candidates)
 
     def beside(self, candidates: Iterable[Configuration]) -> CandidateGrid:
-        """Returns a grid of other candidates on the same dimensions; omits candidates with a value outside these."""
+        """Returns a grid of other candidates on the same dimensions; omits candidates with values outside them."""
         found = tuple(candidates)
         placed = np.all(self._placed(self._coordinates(found)) >= 0, axis=1).tolist()
         other = CandidateGrid(tuple(itertools.compress(found, placed)), (), (), (), self._framework)
@@ -101,7 +101,7 @@ class CandidateGrid:
         return tuple(self._points[index].tolist())
 
     def params(self, point: Point) -> dict[str, int]:
-        """Returns the index in each dimension of ``point`` by the dimension's name."""
+        """Returns ``point`` as a mapping: name of the dimension -> index."""
         return {d.name: place for d, place in zip(self.dimensions, point, strict=True)}
 
     def at(self, point: Point) -> int | None:
@@ -110,7 +110,7 @@ class CandidateGrid:
         return int(np.argmax(there)) if there.any() else None
 
     def without(self, taken: Iterable[Configuration], regions: Iterable[Region]) -> Mask:
-        """Returns the mask of the candidates that are not in ``taken`` and in no region."""
+        """Returns the mask of the candidates that are neither in ``taken`` nor in a region."""
         left = np.ones(len(self.candidates), dtype=np.bool_)
         left[[i for c in taken if (i := self._places.get(c)) is not None]] = False
         for region in regions:

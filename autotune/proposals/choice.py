@@ -32,9 +32,9 @@ class Worth:
     """Least expected gain, in log tokens/hour, that justifies a trial."""
 
     within: float
-    """For a candidate that the living process can run."""
+    """Threshold for a candidate that the living process can run."""
     restart: float
-    """For a candidate that needs a process start."""
+    """Threshold for a candidate that needs a process start."""
 
 
 WORTH = Worth(0.015, 0.04)
@@ -100,7 +100,7 @@ class Outlook:
 
 
 def improvement(gain: Array, spread: Array) -> Array:
-    """Returns the expected positive part of a normal variable."""
+    """Returns the expected positive part of normal variables with these means and standard deviations."""
     spread = np.maximum(spread, 1e-3)
     z = gain / spread
     found: Array = spread * np.maximum(z * normal_below(z) + normal_density(z), 0.0)

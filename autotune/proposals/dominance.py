@@ -1,4 +1,4 @@
-"""Regions that an out-of-memory failure rules out: every configuration that needs at least as much. Pure.
+"""Regions that an out-of-memory failure rules out: every configuration that needs at least as much memory. Pure.
 
 A failure in one pool and phase is compared in the knobs that act on that pool in that phase, each with its direction
 (sign); a knob of unknown direction must be equal. If a rollout server with its own GPUs ran out, training knobs do not
@@ -53,7 +53,7 @@ class Region:
         return (*self.signs, *((name, 0) for name in names if name not in KNOBS and name not in self.configuration))
 
     def allows(self, name: str, sign: int, value: KnobValue | None) -> bool:
-        """Tells whether a knob's value, as ``coordinate`` returns it, needs at least as much as the failed one."""
+        """Tells whether a knob's value, as ``coordinate`` returns it, needs at least as much memory as the failed."""
         own = coordinate(name, self.configuration)
         level, least = _level(name, value), _level(name, own)
         if sign == 0 or least is None:
@@ -78,7 +78,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _level(name: str, value: KnobValue | None) -> float | None:
-    """Returns a number that grows with the knob's value, or its index in ``Knob.order``; ``None`` if it has neither."""
+    """Returns a number that grows with the knob's value, or its index in ``Knob.order``; ``None`` without an order."""
     if isinstance(value, bool | int | float):
         return float(value)
     order = KNOBS[name].order if name in KNOBS else ()
@@ -133,7 +133,7 @@ def _signs(pools: frozenset[str], phase: str | None) -> dict[str, int]:
 
 
 def covers(region: Region, configuration: Configuration) -> bool:
-    """Tells whether ``configuration`` needs at least as much as the one that failed."""
+    """Tells whether ``configuration`` needs at least as much memory as the one that failed."""
     compared = region.compared(configuration)
     return all(region.allows(name, sign, coordinate(name, configuration)) for name, sign in compared)
 

@@ -40,7 +40,7 @@ LEARNT = tuple(n for n, k in KNOBS.items() if k.effect is not Effect.SPEED or n 
 """Knobs that decide whether two configurations learn the same (``effects_of_change``)."""
 
 PERMITTED_EVERY = 3
-"""One proposal out of this many goes to the permitted track, once that is open."""
+"""Number of proposals of which one goes to the permitted track, once the track is open."""
 PERMITTED_AFTER_S = 7200.0
 """Seconds of a study after which the permitted track is open although the headline is not confirmed."""
 
@@ -105,7 +105,7 @@ class TwoTrackProposer:
     def _proposed(
         self, history: Sequence[Trial], number: int, here: Sequence[Trial] | None = None, *, within: bool = False
     ) -> tuple[Configuration, str] | None:
-        """Proposes a configuration; ``here`` is that of ``propose_at``, ``within`` forbids a process start."""
+        """Proposes a configuration; ``here``: as in ``propose_at``; ``within``: only one without a process start."""
         trials = self._as_candidates(history)
         known = evidence(trials)
         same = [e for e in known if self._learns_the_same(e.configuration)]

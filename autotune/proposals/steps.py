@@ -14,12 +14,12 @@ from search_spaces.knobs import KNOBS, Knob
 PAYS = 0.03
 """Least gain in log tokens/hour that moves the base; a smaller one may be noise."""
 NO_STAKE = 0.02
-"""Share of a cycle up to which a knob that acts on it cannot pay."""
+"""Cycle share of the phases that a knob acts on, up to which the knob cannot pay."""
 ROWS = "micro_batch_size"
 """Knob that frees memory: a step that does not fit is tried with fewer rows."""
 ENGINE, VLLM = "rollout_engine", "vllm"
 TRAINERS = frozenset({ROWS, "attn_implementation"})
-"""Knobs that only affect the trainer with vLLM: the engine generates with its own rows and kernels."""
+"""Knobs that, with vLLM, only affect the trainer: the engine generates with its own rows and kernels."""
 EXPERT = (ENGINE, "gradient_checkpointing", ROWS, "logprob_rows", "attn_implementation")
 """Order in which an expert would go through the knobs; the others follow, those that need a restart last."""
 
@@ -39,7 +39,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Step:
-    """A candidate one knob from the base."""
+    """A candidate that differs from the base in one knob."""
 
     knob: str
     index: int
@@ -47,8 +47,8 @@ class Step:
 
 
 def progress(dimensions: Sequence[Dimension], seen: Sequence[tuple[Point, float | None]]) -> Progress | None:
-    """Reads the progress of trials, in their order; ``None`` before one was feasible. ``seen``: point and log
-    tokens/hour, ``None`` if it failed or was stopped early."""
+    """Returns the progress after trials, in their order; ``None`` before one was feasible. ``seen``: point and log
+    tokens/hour of each trial (``None`` if it failed or was stopped early)."""
     base: Point | None = None
     at, best = 0, 0.0
     tried: set[Place] = set()

@@ -30,7 +30,7 @@ NUMBER, PHASES, OOM, BOUND = "number", "phases", "oom", "bound"
 """User attributes of a trial, for samplers to read (docs/sampler.md)."""
 
 KEPT_FASTEST, KEPT_NEWEST = 128, 128
-"""The study keeps only the fastest and the newest trials of a longer history, which limits the cost of a rebuild."""
+"""Fastest and newest trials that the study keeps of a longer history, to limit the cost of a rebuild."""
 
 
 class OptunaTrialStatus(Enum):
@@ -53,7 +53,7 @@ class Observation:
     value: float
     """Natural logarithm of ``Trial.merit`` where feasible; of a censored one the logarithm of its upper bound."""
     trial: Trial = field(compare=False, repr=False)
-    """The trial itself, of which the user attributes are read."""
+    """The trial that the user attributes are read from."""
 
 
 def evidence(trials: Iterable[Trial]) -> tuple[Observation, ...]:
@@ -108,7 +108,7 @@ def selected(
 
 
 Frozen = dict[Hashable, FrozenTrial]
-"""Optuna's trials of a grid by their observations: a study is rebuilt repeatedly."""
+"""Cache of a grid's Optuna trials by observation, because a study is rebuilt repeatedly."""
 
 
 def frozen_trials(

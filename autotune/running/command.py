@@ -26,7 +26,7 @@ class OutputLine:
     """One line of standard output."""
 
     at: float
-    """Time of ``Clock.monotonic`` at which the line's end arrived."""
+    """Arrival of the line's end, in seconds of ``Clock.monotonic``."""
     text: str
     others_s: float | None = None
     """Seconds of the machine that other programs have taken from the command so far (``other_load.TakenTime``);
@@ -44,7 +44,7 @@ class BoundedCommand:
     """Folder for ``stdout.txt`` and ``stderr.txt``."""
     deadline_s: float
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables added to the environment of a trial."""
+    """Environment variables in addition to those of a trial."""
     memory_limit: int | None = None
     """Most bytes of the whole process tree."""
 
@@ -140,7 +140,7 @@ def _listen(
     began: float,
     trouble: Callable[[], tuple[Stop, str] | None],
 ) -> tuple[tuple[Stop, str] | None, bool]:
-    """Returns the reason to end the command, and whether ``hear`` returned true."""
+    """Returns the reason to end the command, if any, and whether ``hear`` returned true."""
     taken = other_load.TakenTime()
     while True:
         ended = child.poll() is not None

@@ -67,9 +67,9 @@ REASONS = {
 }
 OF_SERVER = (Stop.SERVER, Stop.NOT_READY, Stop.DISPLACED)
 STUCK_S = 60.0
-"""A weight sync that shows no progress for so long when the trial's time is over is stuck, a reward for half of it."""
+"""Seconds without progress after which a weight sync counts as stuck at the trial's deadline; a reward after half."""
 MARKING = 0
-"""The only rank that writes its phase."""
+"""The rank that writes its phase; no other rank does."""
 READ_ITS_LOG = "read the rollout server's log, server.txt beside the trial's"
 PORT_TAKEN = re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)
 

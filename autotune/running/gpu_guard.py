@@ -86,7 +86,7 @@ class GpuUseGuard:
         return None
 
     def again(self) -> str | None:
-        """Checks as ``before``, for another trial of processes that already hold the GPUs."""
+        """Prepares for another trial of the same processes, which already hold the GPUs; returns as ``before``."""
         return None
 
     def during(self, members: Set[int]) -> str | None:  # noqa: ARG002

@@ -23,7 +23,7 @@ DUTY = 0.01
 FAULTS_S = 2.0
 """Seconds between two checks for faults."""
 END_S = 10.0
-"""Seconds to wait for a pending reading when a trial ends; a slower driver is left to its thread."""
+"""Most seconds to wait for a pending reading when a trial ends; after that, its thread is left to end by itself."""
 SLOWED = 0.05
 """Least relative drop of the clock at which a cycle is marked; under load an H100's clock stays within 2 %."""
 MOST_SAMPLES = 36_000
@@ -96,7 +96,7 @@ class GpuSampler(threading.Thread):
         return self._marked(replace(record, gpu=use_of(samples, record)))
 
     def _marked(self, record: CycleRecord) -> CycleRecord:
-        """Marks a cycle with a low GPU clock; the reference kernel, which runs between cycles, misses it."""
+        """Marks a cycle with a low GPU clock, which the reference kernel misses because it runs between cycles."""
         whole = record.gpu.get(WHOLE)
         if whole is None:
             return record

@@ -22,9 +22,9 @@ class Graces:
     kill_s: float = 10.0
     """Seconds after SIGKILL until a process counts as unkillable."""
     linger_s: float = 5.0
-    """Seconds between the child's report and its exit."""
+    """Most seconds between the child's report and its exit."""
     restore_s: float = 60.0
-    """Seconds between a warm worker's report of a trial and its readiness for another."""
+    """Most seconds between a warm worker's report of a trial and its readiness for another."""
     stack_s: float = 1.0
     """Seconds for a hung child to write its stack to the log."""
 
@@ -47,7 +47,7 @@ class Job:
     companion: Companion | None = None
     """Server that must be ready first; the trial and the server end together."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables added to the environment of every trial."""
+    """Environment variables in addition to those of every trial."""
     gpus: tuple[str, ...] = ()
     """NVML's names of the trial's GPUs."""
     worker: Worker | None = None

@@ -38,10 +38,10 @@ TOOL = "tool"
 PART = "node-"
 """Prefix of folders in an attempt's folder that belong to its other nodes."""
 PORT_TRIES = 3
-"""Most attempts with other ports: another process may take a free port before the rollout server does."""
+"""Most attempts, each with other ports: another process may take a free port before the rollout server does."""
 
 PATIENCE_S = 60.0
-"""Most seconds to wait; a remounted disk is back within seconds."""
+"""Most seconds to wait for a missing input file; a remounted disk is back within seconds."""
 PAUSE_S = 0.5
 ANSWER_S = 5.0
 """Seconds without an answer after which a disk counts as unavailable."""
@@ -144,7 +144,7 @@ class LocalRunner:
     keeper: WarmWorkerPool | None = None
     """Pool whose worker process runs several trials; ``None``: each trial has its own process."""
     preloads: Preloads | None = None
-    """Forks processes from a preloaded one where the result is the same; ``None``: each process is started."""
+    """Forks processes from preloaded ones if the result is the same; ``None``: each process is started anew."""
     lane: Lane | None = None
     """Part of the machine for this runner, if trials run at the same time; ``None``: the whole machine."""
     agent: str = ""

@@ -19,7 +19,7 @@ from trainer.child.contract import CurrentPhase, Record, Result, RunPaths, dumps
 
 NO_PYTHON = "it ended without an answer, as no Python does"
 _OF_PYTHON = re.compile(r'Traceback|File "|Python|shared librar')
-"""Texts in the output of every Python that ends by itself without an answer, and of a failed load."""
+"""Matches output of a Python that ended without an answer, or of a failed load; other programs lack such text."""
 KNOWN_FILES = ("config", "metrics", "result", "phase", "log", "memory")
 
 

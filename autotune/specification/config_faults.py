@@ -63,7 +63,7 @@ class Faults:
     lacking: str = ""
     """Sentence on missing parts that must be given on the command line; empty without one."""
     notes: tuple[str, ...] = ()
-    """Sentences that may surprise the user."""
+    """Sentences on values that may surprise the user."""
 
 
 def read_whole(request: Request, python: Describes, machine: Resources, bundled: str, talk: Talk) -> ResolvedRequest:
@@ -141,7 +141,7 @@ class _AskedOnce:
         """True if a refusal is passed on, as the interpreter itself does."""
 
     def refusal(self, framework: str) -> str:
-        """Returns the framework's own sentence against the last keys; empty without a refusal."""
+        """Returns the framework's reason to refuse the last keys; empty without a refusal."""
         if self._answer is None or self._answer.ok:
             return ""
         if self._asked != self._last:  # what it refused may have been a key that is gone

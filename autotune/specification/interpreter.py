@@ -130,7 +130,7 @@ class Interpreter:
         return self._sound(result)
 
     def kept(self, command: str, payload: Mapping[str, Any]) -> bool:
-        """Tells whether the answer is cached."""
+        """Tells whether the answer to a child command is cached."""
         return self._kept(self._directory(command, payload)) is not None
 
     def ask(
@@ -157,7 +157,7 @@ class Interpreter:
         raise MachineError((said if said.startswith(self.python) else f"{self.python}: {said}") + also)
 
     def _another(self) -> str:
-        """Returns a hint to name an interpreter, if the tool's own was used because none was named."""
+        """Returns a hint to name an interpreter, if autotune's own was used because none was named."""
         return "; or name the one of your training environment with --python" if self.python == sys.executable else ""
 
     def _directory(self, command: str, payload: Mapping[str, Any]) -> Path:
@@ -194,8 +194,8 @@ def probe(python: str, environment: Environment = TRL) -> Mapping[str, Any]:
     """Returns packages and hardware of a training interpreter (``Result.data`` of the child's ``probe``).
 
     Raises:
-        MachineError: it cannot be started, or lacks what TRL's trials need; what those of another framework need
-            is judged by its ``environment``.
+        MachineError: the interpreter cannot be started, or lacks packages of TRL's trials; ``environment`` judges the
+            packages of another framework.
     """
     result = check_rewards(python, (), (), environment)
     if not result.ok:

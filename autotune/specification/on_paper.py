@@ -40,7 +40,7 @@ class Paper:
     space: SearchSpace
     machine: Resources
     notes: list[str] = field(default_factory=list)
-    """Notes that may surprise the user, one sentence each."""
+    """Sentences on values that may surprise the user."""
     left_out: str = ""
     """Sentence of ``build.planned`` on knobs left out."""
     prompt: int | None = None

@@ -14,7 +14,7 @@ from search_spaces.published import Published, published, scaled
 
 
 def published_named(name: str) -> Published:
-    """Returns the published baseline of a name. Raises ``UsageError`` naming the closest, or all there are."""
+    """Returns the published baseline of a name. Raises ``UsageError`` that lists the closest names, or all."""
     try:
         return published(name)
     except SpaceError as error:

@@ -198,7 +198,7 @@ def packages_of(request: Request) -> tuple[str, ...]:
 
 
 def study_name(request: Request) -> str:
-    """Returns the given name, or one of model, prompts and framework."""
+    """Returns the given name, or one made of model, prompts and framework."""
     if request.name:
         return request.name
     prompts = request.task or Path(request.data or str(request.dataset.get("dataset_name") or "mixture")).stem

@@ -88,7 +88,7 @@ def _described(
     name: str,
     understood: Callable[[Mapping[str, Field]], Imported],
 ) -> Mapping[str, Field]:
-    """Returns the keys that the framework takes. Raises ``UsageError``: it or this program refuses the file's."""
+    """Returns the keys that the framework takes. Raises ``UsageError``: framework or reader refuses the file's keys."""
     known = python.known_fields(framework.name)
     if known is not None:  # most mistakes are found without asking again
         understood(framework.fields_of(known))

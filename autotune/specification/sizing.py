@@ -83,7 +83,7 @@ class Sizing:
     """Folder of cut models."""
     stored: Stored
     speed: Callable[[Mapping[str, Any], str], Result]
-    """``prior_knowledge.measuring``; used for a GPU, which other programs do not use."""
+    """Returns the measured speed (``prior_knowledge.measuring``); used for a GPU, which no other program slows."""
 
     def settle(self, whole: ResolvedRequest, may: Open) -> Sized:
         """Returns ``whole``, with the sizes that the user left open reduced to fit the budget.

@@ -34,7 +34,7 @@ MOST_RUNS = 48
 _PROCESS = np.geomspace(LEAST_PROCESS_SPREAD, 1.0, 48)
 _DRIFT = np.geomspace(0.003, 1.0, 16)
 _CYCLE = np.linspace(-4.0, 6.0, 31)
-"""Grid of the logarithm of a cycle variance over its scale."""
+"""Grid of log(variance / scale) for the variance of cycles."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _contrasts(members: Sequence[int], count: int) -> Array:
 
 
 def _inverse_chi_squared(prior: NoisePrior) -> tuple[Array, Array]:
-    """Returns the grid of a variance and its weights."""
+    """Returns a grid of values of a variance, and their weights."""
     if prior.variance <= 0.0 or not math.isfinite(prior.degrees):
         return np.array([max(0.0, prior.variance)]), np.ones(1)
     logs = -0.5 * prior.degrees * (_CYCLE + np.exp(-_CYCLE))

@@ -73,7 +73,7 @@ def normal_below(values: Array) -> Array:
 
 
 def normal_hazard(values: Array) -> Array:
-    """Returns density over distribution function of the standard normal distribution; about -x far below."""
+    """Returns density / distribution function of the standard normal (inverse Mills ratio); about -x far below 0."""
     import numpy as np
     from scipy import special
 

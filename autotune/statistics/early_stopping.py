@@ -40,7 +40,7 @@ class Verdict(StrEnum):
 
     GO_ON = "go on"
     ENOUGH = "enough"
-    """The trial is decided, or more cycles would not decide it; if it leads, interleaved confirmation does."""
+    """The trial is decided, or more cycles would not decide it; if it leads, interleaved confirmation decides."""
     LOSES = "loses"
     """The trial's upper bound lies below the lower bound of its best rival."""
 
@@ -145,7 +145,7 @@ def _least(samples: Sequence[Sample]) -> Mapping[str, float]:
 
 
 def decide(sample: Sample, known: Known, *, room: bool = True) -> Decision:
-    """Decides on a running trial from its cycles so far; ``room``: time remains for the cycles up to the next look."""
+    """Decides on a running trial from its cycles so far; ``room``: time is left for the cycles up to the next look."""
     count, rival = len(sample.logs), known.rival
     if count in COULD_STILL and not sample.disturbed and rival is not None:
         limit = physical_limit(sample, known.least)

@@ -129,7 +129,7 @@ class _Known:
 
 
 _LAST: dict[str, _Known] = {}
-"""Statistics of the latest trials: one recommendation reads those of the same trials thirty times."""
+"""Cache of the latest trials' statistics: one recommendation reads those of the same trials thirty times."""
 
 
 def _known(trials: Iterable[Trial]) -> _Known:

@@ -40,7 +40,7 @@ EFFECT, PAIR = 0.25, 0.08
 SCALES = (1.0, 2.0, 4.0)
 """Factors by which effects may be larger in a phase, with a prior falling with their square; the likeliest is used."""
 LEAST_SHARE = 0.01
-"""Least share of a cycle that a phase counts as; the logarithm of a shorter one is mostly noise."""
+"""Lower bound on a phase's share of a cycle; the logarithm of a shorter phase is mostly noise."""
 MOST_TRIALS = 120
 """Most trials of the model: those that differ least from the baseline or from the answer."""
 
@@ -69,7 +69,7 @@ class KnobShares:
     changes: Differences
     shares: tuple[Share, ...]
     together: Share
-    """The gain of the answer, as it is stated everywhere."""
+    """The gain of the answer: the value of ``evidence.gain``."""
     elsewhere: float
     """Change in phases that no changed knob acts on, as a ratio of speeds minus 1; not part of any share."""
     trials: int
@@ -192,7 +192,7 @@ def _posterior(speeds: Array, has: Flags, count: int, errors: Array, scale: floa
 
 
 def _summing_to(mean: Array, covariance: Array, whole: float, variance: float) -> tuple[Array, Array]:
-    """Returns mean and covariance, given that the sum is ``whole`` with such a variance: a normal's conditional."""
+    """Returns mean and covariance, conditional on a sum of ``whole`` with this ``variance``."""
     each = covariance.sum(axis=1)
     total = float(each.sum())
     if total <= 0.0:

@@ -44,7 +44,7 @@ def replayed(
 
 
 def completions(runs: Sequence[Trial]) -> tuple[int, ...]:
-    """Returns the lengths that a configuration was measured at: the most natural ones, else the replayed ones."""
+    """Returns the lengths that a configuration was measured at: natural ones (of the run with most), else replayed."""
     natural = [[n for c in cycles_at(t, CycleKind.NATURAL) for n in c.lengths] for t in runs]
     most: Sequence[int] = max(natural, key=len, default=[])
     return tuple(most or next((c.lengths for t in runs for c in t.speed_cycles()), ()))
@@ -71,7 +71,7 @@ def _of_the_mean(rows: Sequence[int]) -> float:
 
 
 def cycles_at(trial: Trial, kind: CycleKind) -> list[CycleRecord]:
-    """Returns the accepted cycles of one kind of rank 0."""
+    """Returns rank 0's accepted cycles of one kind."""
     return [c for c in trial.cycles if c.cycle_kind is kind and c.accepted and c.rank == 0]
 
 

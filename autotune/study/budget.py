@@ -34,7 +34,7 @@ class Spent:
 
 
 class Ledger:
-    """Counts one run of the tuner on the monotonic clock and keeps the total in the store."""
+    """Counts the time of one run of the tuner on the monotonic clock, and stores the total."""
 
     def __init__(self, store: Store, clock: Clock, study_id: int, gpus: int) -> None:
         self._store = store
@@ -204,7 +204,7 @@ def _cycle_s(trial: Trial) -> float:
 
 
 def _beside_s(trial: Trial) -> float:
-    """Returns the seconds of a trial outside its cycles; for an interrupted trial those of its start."""
+    """Returns the seconds of a trial outside its cycles; for a trial cut short, those of its start-up."""
     beside = max(0.0, (trial.seconds or 0.0) - sum(c.seconds for c in trial.cycles if c.rank == 0))
     return min(beside, sum(trial.startup.values())) if _was_cut(trial) and trial.startup else beside
 
@@ -236,8 +236,8 @@ def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
 
 
 def _tried_s(trial: Trial, measured: Sequence[Trial]) -> float:
-    """Returns the start-up seconds without a named part, beyond the least of its kind (or of all kinds, if it is the
-    only one): each kind tries once to share imports that cannot be shared."""
+    """Returns the unnamed start-up seconds of a trial beyond the least of its kind (of all kinds, if it is the only
+    one): each kind tries once to share imports that cannot be shared."""
     whole = [t for t in measured if t.startup and not _was_cut(t)]
     starts = [t for t in _same_kind(whole, trial.configuration) if StartupPart.SPAWN.value in t.startup]
     unnamed = [_beside_s(t) - sum(t.startup.values()) for t in (trial, *(starts if len(starts) > 1 else whole))]

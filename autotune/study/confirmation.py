@@ -58,10 +58,10 @@ class ConfirmationPlan:
     round: tuple[Configuration, ...]
     """Configurations that this round still has to run, this trial's first; half a round shows nothing."""
     reference: Configuration | None
-    """Configuration that the gain is relative to; ``None`` if it leads itself, because the baseline failed."""
+    """Configuration that the gain is relative to; ``None`` if the reference leads, because the baseline failed."""
 
     def narrow(self, protocol: Protocol, configuration: Configuration) -> Protocol:
-        """Returns ``protocol`` for a configuration in its own round, if the rounds of all do not fit."""
+        """Returns ``protocol`` for a configuration of the round; the reference has only the cycles of the gain."""
         return of_reference(protocol) if configuration == self.reference else protocol
 
 
@@ -92,7 +92,7 @@ def of_reference(protocol: Protocol) -> Protocol:
 
 def next_trial(study: Study, trials: Sequence[Trial], at_most: int = 2) -> ConfirmationPlan | None:
     """Returns the next confirmation trial, or ``None`` when every leader has completed its rounds. Only the first
-    ``at_most`` leaders count, first the one with the same learning; the next best replaces a failed one."""
+    ``at_most`` leaders count, first the one that learns as the baseline does; the next best replaces a failed one."""
     anchor = evidence.reference(trials, study.spec.baseline)
     if anchor is None:
         return None

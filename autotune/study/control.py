@@ -48,7 +48,7 @@ class PendingRequests:
     todo: tuple[Event, ...] = ()
     """Pending requests to run a trial again or to extend the budget."""
     last: int = 0
-    """Id of the last event that was looked at."""
+    """Id of the last event that was read."""
 
 
 def fold(pending: PendingRequests, events: Iterable[Event]) -> PendingRequests:
@@ -69,7 +69,7 @@ def _with(pending: PendingRequests, event: Event) -> PendingRequests:
 
 
 class Control:
-    """A stop token that also collects the requests since it was made; see ``ports.Requests``."""
+    """A stop token that also collects the requests since it was created; see ``ports.Requests``."""
 
     def __init__(self, store: Store, study_id: int, stop: StopToken, clock: Clock) -> None:
         self._store = store
@@ -81,7 +81,7 @@ class Control:
 
     @property
     def level(self) -> int:
-        """The stronger of the stop requests from this terminal and from others."""
+        """Stop level: the higher of the requests from this terminal and from others."""
         self._look()
         return max(self._stop.level, self._asked.level)
 

@@ -38,7 +38,7 @@ class Judge:
 
     @property
     def ceiling(self) -> Ceiling | None:
-        """Upper bound of a trial that cannot win, in tokens/hour with its GPUs."""
+        """Upper bound of a trial that cannot win, in tokens/hour over all of its GPUs."""
         found = self._decision.ceiling
         if found is None:
             return None

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """The result of a run of the tuner."""
+    """Result of a run of the tuner."""
 
     study: Study
     recommendation: Recommendation | None
@@ -374,7 +374,7 @@ class StudyLoop:
         return cause if schedule.again(outcome, self._repeats(trial, cause), compiled=report.compiled) else ""
 
     def _repeats(self, trial: Trial, cause: str) -> int:
-        """Counts the repeats of a trial by their cause; a dead tuner says nothing about machine or reward."""
+        """Counts the repeats of a trial for ``cause``; a death of the tuner is a cause of its own."""
         told = self.store.events(self.study.id, limit=10_000, kind="trial_repeated")
         return sum(event.trial == trial.number and event.data.get("cause") == cause for event in told)
 

@@ -1,4 +1,4 @@
-"""A sampler of the product: an Optuna sampler for one proposal, with the properties that the proposer needs."""
+"""Interface of autotune's samplers: each makes an Optuna sampler for one proposal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Proposal = tuple[Configuration, str]
 
 @dataclass(frozen=True)
 class Field:
-    """Candidates, and a mask of the proposable ones."""
+    """Candidates, and a mask of those that may be proposed."""
 
     grid: CandidateGrid
     left: Mask
@@ -29,7 +29,7 @@ class Turn:
     """The input of one proposal."""
 
     field: Field
-    """The track's candidates; at least one is left."""
+    """The track's candidates; at least one may be proposed."""
     nearby: tuple[Field, ...]
     """Further candidates, if not all are listed: those that the living process can run, and neighbours of the base."""
     around: Callable[[Configuration], Field] | None
@@ -39,7 +39,7 @@ class Turn:
     waits: Callable[[], bool]
     """Tells whether the leader is to be confirmed before a trial that promises little."""
     process: Configuration | None
-    """Configuration of the living process; ``None``: a trial needs a new process."""
+    """Configuration of the living (warm) process; ``None``: a trial needs a new process."""
     frozen: Frozen
     """Cached Optuna trials of the track."""
     seed: int
@@ -48,7 +48,7 @@ class Turn:
     def ask(
         self, sampler: optuna.samplers.BaseSampler, source: str, grid: CandidateGrid, left: Mask, times: int = 1
     ) -> Proposal:
-        """Asks an Optuna study of the track for one of the candidates that are ``left``, as ``translation.asked``."""
+        """Asks an Optuna study of the track for a candidate in the mask ``left``, as ``translation.asked`` does."""
         study = rebuilt_study(grid, self.track, sampler, self.frozen)
         return grid.candidates[asked(study, grid, left, times)], source
 
@@ -59,7 +59,7 @@ class StudySampler:
     name: str
     """Name for ``--sampler``."""
     asks: int = 1
-    """Draws before the candidate nearest to the first draw is taken; 1 for a sampler that draws candidates only."""
+    """Most draws; if none is a candidate, the candidate nearest to the first is taken. 1 if all are candidates."""
 
     def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
         """Returns a new sampler, seeded by ``turn``."""

@@ -41,7 +41,7 @@ from autotune.statistics.noise import CYCLE_SPREAD, PROCESS_SPREAD
 GREY, STEP = "grey", "step"
 """Prefixes of ``Trial.source``: the best forecast, a one-knob step."""
 KEPT_FASTEST, KEPT_NEWEST = 40, 60
-"""A longer history is cut to its fastest and its newest trials, which bounds the cost of a fit."""
+"""Fastest and newest trials that a longer history is cut to, which bounds the cost of a fit."""
 NOTHING = -12.0
 """Best log tokens/hour while no trial was feasible: whatever fits is an improvement."""
 UNLIKELY = 0.6
@@ -75,7 +75,7 @@ def models_for(task: Task, prior_data: PriorData | None = None) -> Models:
 
 @dataclass(frozen=True)
 class Level:
-    """The scale of a track's values."""
+    """The best value of a track, and the constant between log seconds and values."""
 
     log_tokens: float = 0.0
     """Constant that converts log seconds to log tokens/hour."""
@@ -158,7 +158,7 @@ class GreySampler(StudySampler):
         return self._models.peaks.fitted(self._models.task, self._fitted)
 
     def _least(self, outlooks: Sequence[Outlook], *, held: bool) -> float:
-        """Returns the least probability of fitting to try; lower if no candidate has it, or none ``held`` yet."""
+        """Returns the least probability of fitting to try; lower if no candidate has it, or no trial was feasible."""
         measured = sum(t.state in (TrialState.COMPLETE, TrialState.PRUNED) for t in self._trials)
         enough = likely_from(measured, sum(_ran_out(t) for t in self._trials))
         most = max((float(o.fits[o.left].max()) for o in outlooks if o.left.any()), default=1.0)
@@ -203,7 +203,7 @@ StepOf = Callable[[Worth], Choice | None]
 
 
 def _located(turn: Turn) -> list[tuple[Point, Observation]]:
-    """Returns the decided observations on the track's grid, with their points."""
+    """Returns the finished observations that have a point on the track's grid, with their points."""
     decided = [e for e in turn.track if e.standing is not OptunaTrialStatus.PENDING]
     points = turn.field.grid.points([e.configuration for e in decided])
     return [(point, e) for point, e in zip(points, decided, strict=True) if point is not None]
