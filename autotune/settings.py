@@ -134,7 +134,7 @@ def read_settings(
     """Reads the settings of this process; ``home`` and ``database`` take precedence over the environment.
 
     Raises:
-        UsageError: the home folder is not a readable folder, or ``database`` holds a password.
+        UsageError: ``home`` is not a readable folder, or ``database`` holds a password.
     """
     values = os.environ if environ is None else environ
     paths = HomePaths(_home_root(values, home))

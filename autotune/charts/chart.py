@@ -59,7 +59,7 @@ def empty(name: str, title: str, why: str) -> Chart:
 ALONE = """:root { color-scheme: light; --paper: #ffffff; --ink: #15202b; --soft: #566370; --line: #dfe4ea; }
 .chart { background: var(--paper); font-family: sans-serif; }
 """
-"""Style of a drawing outside a page: the colours that a page would set."""
+"""Style sheet of a drawing outside a page, with the colours that a page would set."""
 
 
 def file_of(chart: Chart) -> str:

@@ -145,7 +145,7 @@ def _marks(trials: Sequence[Trial], spec: StudySpec, across: Scale, up: Scale, h
 
 
 def style_of(trial: Trial, spec: StudySpec) -> str:
-    """Returns the legend's mark for a trial."""
+    """Returns the class of a trial's mark in the legend."""
     if trial.state is TrialState.FAIL:
         return "bad"
     if trial.state in (TrialState.RUNNING, TrialState.WAITING):

@@ -22,7 +22,7 @@ FRAME = Frame(left=74.0, right=840.0, top=26.0, bottom=220.0)
 MOST_ROWS = 60
 """Most rows of each series in the table."""
 FINE_S = 0.25
-"""Intervals up to this length need no explanation, because they are too short to see."""
+"""Length of an interval in seconds up to which it needs no explanation, because it is too short to see."""
 STARTING, OTHER = "start-up", "other"
 
 _PARTS = frozenset(part.value for part in StartupPart) | {""}

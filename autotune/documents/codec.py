@@ -18,7 +18,7 @@ _FLOAT = "$float"
 _ESCAPED = "$$"
 """Prefix of an encoded key that starts with ``$``, so that a user's own ``$float`` keeps its meaning."""
 _FLOAT_OR_KEY, _HALF = '"$', "\\ud"
-"""Marks of text that pydantic's parser does not restore: an encoded number or key, half of a surrogate pair."""
+"""Substrings of text that pydantic's parser does not restore: an encoded number or key, half of a surrogate pair."""
 
 
 class CodecError(ValueError):

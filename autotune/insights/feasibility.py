@@ -53,7 +53,7 @@ def cause(outcome: Outcome) -> str:
 
 
 def advice(trial: Trial, trials: Iterable[Trial]) -> str:
-    """Returns the suggestion of a failure without settings it has; after an OOM with the most similar fitting trial."""
+    """Returns a failure's suggestion without settings it already has; after an OOM, with the nearest fitting trial."""
     outcome = trial.outcome
     if outcome is None or outcome.reason is not FailureReason.OOM:
         return "" if outcome is None else outcome.suggestion

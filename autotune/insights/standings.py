@@ -23,7 +23,7 @@ class Standing:
     """Speed in the study's objective, which decides the order."""
     numbers: tuple[int, ...]
     ratio: float | None
-    """``evidence.gain`` over the reference, its value; ``None`` for the reference itself and where there is none."""
+    """Value of ``evidence.gain`` over the reference; ``None`` for the reference itself, and without a gain."""
     same_learning: bool
     confirmed: bool
 

@@ -12,7 +12,7 @@ from autotune.wording.sentences import gain_figure
 from trainer.child.contract import Phase, StartupPart
 
 SMALLEST = 0.05
-"""Seconds below which a change is not worth a percentage."""
+"""Seconds below which a change is stated without a percentage."""
 
 Value = Callable[[ComparedSide], float | None]
 

@@ -129,8 +129,8 @@ def _kept(
 def _candidates(
     spec: StudySpec, trials: Sequence[Trial], leader: Leader, anchor: Configuration
 ) -> Iterator[Configuration]:
-    """Yields the leader, then other confirmed configurations, best first. These come before a leader of search trials
-    alone that is proven against the reference but not against the first of them."""
+    """Yields the leader, then other confirmed configurations, best first. A leader of search trials alone comes last if
+    its gain over the reference is proven and over the first of the others is not."""
     others = evidence.runners_up(trials, spec.baseline, spec.framework, leader)
     held = evidence.feasible(trials)
     if others and not any(t.kind is TrialKind.CONFIRM for t in held[leader.configuration]):

@@ -41,7 +41,7 @@ def strangers_at(port: int, pids: Collection[int]) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Tells whether a server may bind ``port``: no socket of it is open or still closing."""
+    """Tells whether a server may bind ``port``: no socket of it is open or in TIME_WAIT."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as one:
         try:
             one.bind(("", port))

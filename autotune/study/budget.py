@@ -22,7 +22,7 @@ KEPT_PARTS = tuple(p.value for p in (StartupPart.SPAWN, StartupPart.IMPORT, Star
 """Start-up parts that a trial in an existing process saves (of loading, most)."""
 
 READ_AGAIN = 0.6
-"""Presumed duration of an engine's second start with compiled code relative to its first; on an H100 34 s to 58."""
+"""Presumed duration of an engine's second start with compiled code relative to its first; on an H100 34 s after 58."""
 
 
 @dataclass(frozen=True)

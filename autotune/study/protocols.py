@@ -15,7 +15,7 @@ from search_spaces.native import emulated
 RESTLESS = 0.5
 """Share of disturbed cycles above which a repeat is more likely to be disturbed again than to be clean."""
 JUDGED_FROM = 4
-"""Fewest cycles from which that share is judged; less than a first trial has."""
+"""Fewest cycles from which that share is judged; a first trial has more."""
 MOST_REPEATS = 12
 """Most repeated cycles of a trial that counts for a gain."""
 

@@ -56,7 +56,7 @@ class Trend:
 def trend(steps: Sequence[Step], figure: str) -> Trend | None:
     """Fits a metric's trend; ``None`` with fewer than ``FEWEST`` steps that have it.
 
-    Lengths grow and then level off: the slope of the last quarter counts if it is below the last half's.
+    Lengths grow and then level off: the last quarter is fitted if it rises less than the last half.
     """
     known = [(s.number, value) for s in steps[WARMING:] if (value := getattr(s, figure)) is not None]
     if len(known) < FEWEST:
