@@ -104,7 +104,7 @@ def _of_clock(use: TrialUse) -> Blame | None:
 
 
 def _of_allocator(use: TrialUse) -> Blame | None:
-    """Names the allocator as the bottleneck if steady cycles allocate device memory although freed memory fits."""
+    """Names the allocator as the bottleneck if cycles retry allocations, or often ask the driver for memory."""
     retries, calls = use.alloc_retries or 0.0, use.device_allocations or 0.0
     if retries >= 1.0:
         said = f"it freed its cache and tried again {retries:.0f} times in a cycle"

@@ -57,7 +57,7 @@ class Observation:
 
 
 def evidence(trials: Iterable[Trial]) -> tuple[Observation, ...]:
-    """Returns observations of ``trials``, ordered by trial number."""
+    """Returns observations of conclusive baseline and search trials, ordered by trial number."""
     found = (_evidence(trial) for trial in sorted(trials, key=lambda t: t.number))
     return tuple(one for one in found if one is not None)
 

@@ -108,7 +108,7 @@ def _kept(
     unproven: list[_Unproven],
 ) -> Configuration | None:
     """Chooses the row's configuration: the leader, else the best other one with a proven gain over the reference and an
-    ``evidence.merit`` above ``floor``, else the reference."""
+    ``evidence.merit`` above ``floor``, else the reference (``None`` for a permitted row)."""
     if leader.configuration == anchor:
         if leader.row is Row.SAME_LEARNING and anchor == spec.baseline:
             compared = any(t.configuration != anchor and (t.tokens_per_hour or t.at_most) for t in trials)

@@ -202,7 +202,7 @@ def _is_plain(trial: Trial) -> bool:
 
 
 def ladder(usual: Size, *, rows: bool, tokens: bool, layers: Sequence[int] = ()) -> Iterator[Workload]:
-    """Yields the usual workload and smaller ones: shorter completions, fewer rows, finally fewer layers.
+    """Yields the usual workload and smaller ones: shorter completions or fewer rows, finally fewer layers.
 
     Args:
         rows: true if the rows may change; ``tokens``: the completions.

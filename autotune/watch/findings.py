@@ -101,7 +101,7 @@ def look(series: Series, limit: float | None = None, tuned: Tuned | None = None)
     """States the findings of the steps so far, most urgent first.
 
     Args:
-        limit: GPU memory in bytes; by default, the capacity found in the log, if any.
+        limit: memory in bytes, of one GPU or on a CPU of the host; by default, the capacity in the log, if any.
         tuned: the study that the run's configuration comes from.
     """
     steps, last = series.steps, series.last_step

@@ -24,7 +24,7 @@ class TunedRun:
     configuration: Configuration
     prediction: LengthPrediction
     others: Mapping[Configuration, LengthPrediction]
-    """The other feasible configurations that learn as the baseline does."""
+    """The other feasible configurations that learn as the run's configuration does."""
     memory: MemoryModel
 
     @property
@@ -81,7 +81,7 @@ def tuned_run(
     """Prepares a study's predictions for one of its configurations; ``None`` if its speed was not measured.
 
     Args:
-        limit: GPU memory in bytes; by default the study's.
+        limit: memory in bytes, of one GPU or on a CPU of the host; by default the study's.
     """
     spec, task = study.spec, Task.of(study.spec)
     own = _prediction(study, trials, row)
