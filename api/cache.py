@@ -28,26 +28,26 @@ from autotune.statistics.nodes import levelled
 from trainer.child.contract import NoteRecord
 
 PATIENCE = 30.0
-"""Factor: a reading is reused this many times as long as it took, so that reading takes 3 % of a core at most."""
+"""A reading is reused for this many times the seconds it took, so that readings take at most 3 % of a core."""
 GLANCE_S = 0.2
-"""Seconds between two polls of the database for changes, at least."""
+"""Least seconds between two polls of the database for changes."""
 ALIVE_S = 2.0
-"""Seconds between two checks for a study's tuner, at least: a killed tuner changes nothing in the database."""
+"""Least seconds between two checks whether a study's tuner runs: a killed tuner changes nothing in the database."""
 KEPT_BODIES = 256
-"""Most values that ``cached`` remembers; the oldest go first."""
+"""Most values that ``cached`` remembers; the oldest are evicted first."""
 
 OpenStore = Callable[[], Store]
 Made = TypeVar("Made")
 
 
 def progress(reading: StudyReading) -> Hashable:
-    """Returns a value that is equal until a trial is added, starts, gains a cycle or ends, or the result changes."""
+    """Returns a cache key that changes if a trial is added, starts, gains a cycle or ends, or ``settled`` changes."""
     cycles = sum(len(t.cycles) for t in reading.trials if not t.state.is_finished)
     return settled(reading), reading.state, cycles, tuple(sorted(Counter(t.state for t in reading.trials).items()))
 
 
 def settled(reading: StudyReading) -> Hashable:
-    """Returns a value that is equal until a trial ends, or the recommendation or the status changes."""
+    """Returns a cache key that changes when a trial ends, or the recommendation or the status changes."""
     answer = None if reading.recommendation is None else reading.recommendation.created_at
     return reading.study.id, reading.study.status, _ended(reading.trials), reading.source, answer
 
@@ -68,12 +68,12 @@ class StudyCache:
         self.followers: Callable[[], int] = int
         """Returns the number of pages and programs that follow a study; set by the server."""
         self._alive: dict[int, tuple[float, bool]] = {}
-        """Presence of a tuner for each study, after the monotonic time of the check."""
+        """Study id -> (monotonic time of the last check, whether a tuner ran)."""
         self._studies: dict[int, Study] = {}
         self._readings: dict[int, tuple[StudyReading, float]] = {}
-        """Last reading of each study, and the monotonic time until which changes do not count."""
+        """Study id -> (last reading, monotonic time until which changes to the study are ignored)."""
         self._gpus: dict[int, tuple[int, str]] = {}
-        """GPU names of each study, with the study's revision when they were read."""
+        """Study id -> (the study's revision when its GPU names were read, GPU names)."""
         self._bodies: OrderedDict[Hashable, Future[object]] = OrderedDict()
 
     @property
@@ -158,7 +158,7 @@ class StudyCache:
         return self.cached(key, lambda: annotations_of(self._opened(), study_id))
 
     def lives(self, snapshot: StudyReading) -> Lives:
-        """Returns the phase of each running trial by its number, as its process last marked it."""
+        """Returns trial number -> current phase of each running trial, as its process last wrote it to a file."""
         home, study = self._settings.home, snapshot.study
         return {t.number: sign_of_life(attempt_paths(home, study, t)) for t in snapshot.running}
 
@@ -186,7 +186,7 @@ class StudyCache:
         return export_or_reason(snapshot, choice, self._opened())
 
     def notes(self, snapshot: StudyReading, trial: Trial) -> tuple[NoteRecord, ...]:
-        """Returns the notes of a trial's last attempt."""
+        """Returns the facts that a trial's last attempt recorded."""
         return self._opened().notes(snapshot.study.id, trial.number)
 
     def folder(self, snapshot: StudyReading, trial: Trial) -> Path:
@@ -243,7 +243,7 @@ class StudyCache:
         return study
 
     def _serves(self, previous: tuple[StudyReading, float], study: Study, alive: bool) -> bool:
-        """Tells whether a reading is recent enough; ``study`` may be older if another reader was faster."""
+        """Tells whether a cached reading may be served; ``study`` may be older than it if another reader was faster."""
         reading, until = previous
         return reading.alive is alive and (study.revision <= reading.study.revision or time.monotonic() < until)
 

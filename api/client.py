@@ -41,7 +41,7 @@ Query = Mapping[str, object]
 
 
 class Client:
-    """Client of one server. Raises ``MachineError`` without a response; an error status raises as ``_raised`` says."""
+    """Client of one server. Raises ``MachineError`` without a response; an error status what ``_raised`` returns."""
 
     def __init__(self, url: str, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
         """Receives the server's address, a token and a timeout in seconds. Raises ``UsageError`` for a bad address."""
@@ -77,7 +77,7 @@ class Client:
         return self._get(OneTrial, f"/studies/{study}/trials/{number}")
 
     def reading(self, study: int) -> StudyReading:
-        """Returns the whole stored study, as the program's own values."""
+        """Returns a study with all its trials, as the type that the program itself uses."""
         page = self._stored(ReadingPage, f"/studies/{study}/reading")
         trials = page.reading.trials
         while page.next_since is not None:
@@ -86,7 +86,7 @@ class Client:
         return replace(page.reading, trials=trials)
 
     def trial_reading(self, study: int, number: int) -> TrialReading:
-        """Returns details of a trial besides its measurements: notes, the end of its log, memory over time."""
+        """Returns a trial's details besides its measurements: recorded facts, the end of its log, memory over time."""
         return self._stored(TrialReading, f"/studies/{study}/trials/{number}/reading")
 
     def cycles(self, study: int, number: int, **query: Any) -> Iterator[Cycle]:
@@ -200,7 +200,7 @@ class Client:
         return self._read(shape, self.raw(path, query))
 
     def _stored(self, shape: type[V], path: str, query: Query | None = None) -> V:
-        """Returns a response as a value of type ``shape``. Raises ``MachineError`` if it is none; ``NotFoundError``."""
+        """Decodes a response as a ``shape``. Raises ``MachineError`` if it is not one; ``NotFoundError``."""
         try:
             found: V = codec.load(shape, self.raw(path, query).decode())
             return found
@@ -228,7 +228,7 @@ class Client:
 
 
 class RangeError(UsageError):
-    """Raised if the log has no such bytes."""
+    """Raised if the requested byte range is beyond the log's end (status 416)."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -239,7 +239,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _raised(status: int, body: bytes) -> Exception:
-    """Returns the error of a refusal: ``NotFoundError`` for 404, ``MachineError`` from 500 on, else ``UsageError``."""
+    """Returns the exception of an error status: ``NotFoundError`` (404), ``MachineError`` (5xx) or ``UsageError``."""
     try:
         detail = clean(json.loads(body)["detail"])
     except (ValueError, KeyError, TypeError):

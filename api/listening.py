@@ -13,10 +13,10 @@ DEFAULT_PORT = 7788
 TRIED_PORTS = 20
 LARGEST_PORT = 65535
 UNREAD_BYTES = 1 << 16
-"""Bytes that the kernel buffers for a reader that reads nothing (it doubles this). By default it buffers megabytes, so
-that a stream's hung reader would be noticed only when they are full."""
+"""Size of a connection's send buffer in bytes (the kernel doubles this). With the default of megabytes, a stream's hung
+reader would be noticed only when they are full."""
 UNREAD_MS = 40_000
-"""Milliseconds with a full buffer after which the kernel ends the connection; longer than ``security.SLOWEST_S``."""
+"""Milliseconds with a full send buffer after which the kernel ends the connection; above ``security.SLOWEST_S``."""
 
 
 def listen(host: str, port: int | None) -> socket.socket:

@@ -1,6 +1,6 @@
 """Live events of studies: each stream looks for changes once a second, through the cache that all readers share.
 
-A stream makes its next piece only when its reader has taken the previous one, so nothing waits in memory.
+A stream makes its next message only when its reader has taken the previous one, so nothing queues up in memory.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from autotune.domain import Event
 from autotune.errors import AutotuneError
 
 LOOK_S = 1.0
-"""Seconds between two looks of a stream."""
+"""Seconds between two checks of a stream for changes."""
 MOST_LISTENERS = 100
 REPLAYED = 200
-"""Most events in a piece."""
+"""Most events sent at once."""
 PING_S = 15.0
 """Seconds without a message after which a comment is sent, as the HTML standard recommends."""
 

@@ -1,6 +1,6 @@
 """Metrics for Prometheus, in its text format (version 0.0.4). Pure.
 
-Labels are few and bounded: studies by id, states, reasons, places, GPUs. No trial, no configuration, no free text.
+Labels are few and bounded: studies by id, states, reasons, slots, GPUs. No trial, no configuration, no free text.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def exposition(metrics: Iterable[Metric]) -> bytes:
 
 
 def of_server(version: str, tally: Mapping[str, int], listeners: int) -> tuple[Metric, ...]:
-    """Returns metrics of the server itself; ``tally`` counts responses by status, and readers ``CUT_OFF``."""
+    """Returns metrics of the server itself; ``tally`` counts responses by status, and disconnected readers."""
     seen = dict(tally)
     cut_off = seen.pop(CUT_OFF, 0)
     answers = [({"status": status}, number) for status, number in sorted(seen.items())]
@@ -65,7 +65,7 @@ def of_server(version: str, tally: Mapping[str, int], listeners: int) -> tuple[M
 def _gauge(
     name: str, text: str, labelled: Iterable[tuple[Mapping[str, str], Item]], of: Callable[[Item], float | None]
 ) -> Metric:
-    """Returns a gauge with a sample for each item that has the figure."""
+    """Returns a gauge with a sample for each item for which ``of`` returns a number."""
     return Metric(name, text, [(labels, value) for labels, one in labelled if (value := of(one)) is not None])
 
 
@@ -98,7 +98,7 @@ def of_studies(snapshots: Sequence[StudyReading]) -> tuple[Metric, ...]:
 
 
 def of_places(snapshots: Sequence[StudyReading]) -> tuple[Metric, ...]:
-    """Returns metrics of the places where trials run."""
+    """Returns metrics of the slots in which trials run; their label is ``place``."""
     named = {(str(s.study.id), p.at.short or "machine"): p for s in snapshots for p in s.places}
     at = [({"study": study, "place": place}, p) for (study, place), p in named.items()]
     held = [({**labels, "gpu": str(g.index), "uuid": g.uuid}, p) for labels, p in at for g in p.at.gpus]

@@ -35,7 +35,7 @@ class Study:
 
 
 class Home:
-    """The studies of a home folder, by default ``$AUTOTUNE_HOME`` or the usual one; each call reads them again."""
+    """The studies of a home folder, by default ``$AUTOTUNE_HOME`` or the usual one; each call reads the database."""
 
     def __init__(self, home: str | Path | None = None) -> None:
         self._settings = read_settings(home=None if home is None else Path(home))

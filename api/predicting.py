@@ -22,11 +22,11 @@ NOTHING_FITS = "nothing is predicted to fit"
 _TAKEN = ("load", "machine", "best", "permitted", "framework_defaults", "likely_to_fit", "looked_at")
 
 Answer = tuple[dict[str, Any], str]
-"""Item without its match, distance and differences; or empty, and a sentence with the reason."""
+"""(item without match, distance and differences, ``""``); or, without a prediction, (empty, reason in a sentence)."""
 
 
 class Predictor:
-    """Makes one prediction at a time: each takes seconds of a core on a machine that may be measuring."""
+    """Makes one prediction at a time: each takes seconds of a core, perhaps beside a trial that measures."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -86,7 +86,7 @@ def _model(matches: Sequence[Match], profile: TrainingProfile) -> ModelFacts:
 
 
 def _recorded(studies: StudyCache, gpu: KnownGpu | None) -> list[StudyReading]:
-    """Returns the studies that ran on this kind of GPU alone."""
+    """Returns the studies all of whose GPUs are of this kind; none for ``None``."""
     if gpu is None:
         return []
     alike = [i for i, names in studies.gpu_names().items() if names and {*map(known_gpu, names.split(", "))} == {gpu}]

@@ -16,8 +16,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 READERS = 4
 """Requests answered at once; further ones wait, because the machine is there for the trials."""
 SWITCH_S = 0.0001
-"""Seconds that a computing thread keeps the interpreter while others wait. Python's default of 5 ms is waited several
-times in each answer while some reader has a study read anew."""
+"""Seconds that a computing thread keeps the interpreter while others wait. With Python's default, each answer waits
+5 ms several times while another reader's study is read."""
 STOP_S = 3.0
 """Most seconds to wait for the server's end."""
 REQUEST_S = 20.0

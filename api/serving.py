@@ -1,4 +1,4 @@
-"""Serves a home's studies, during a study or separately. Heavy packages are imported only then."""
+"""Serves the studies of a home folder, beside a tuner or separately. Heavy packages are imported only then."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainer.child.contract import write_atomic
 
 LOOPBACK = "127.0.0.1"
 LINGER_S = 15.0
-"""After a study has ended its server stays for open pages, at most so long."""
+"""Most seconds that a study's server stays up for open pages after the study has ended."""
 
 Talk = Callable[[str], None]
 
@@ -48,10 +48,10 @@ def serving(settings: Settings, talk: Talk, port: int | None = None) -> Iterator
 def page_server(settings: Settings, talk: Talk, port: int | None = None) -> Iterator[Serving | None]:
     """Serves the page beside a running study, on loopback: yields the server, or ``None`` if there can be none.
 
-    Never raises in the block because of the server, and ends with it.
+    Errors of the server never reach the block; the server ends with the block.
 
     Args:
-        settings: the home and database to read; through a separate connection.
+        settings: the home folder and database, read through a separate connection.
         talk: receives one line on why there is no page.
         port: this port, or any free one for 0; ``None``: 7788 or the next free one.
     """

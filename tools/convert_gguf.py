@@ -20,12 +20,12 @@ ANSWER = "7"
 END = "<|im_end|>"
 """End-of-sequence token; without one in its files, the model would run every completion to the limit."""
 MODEL_INPUTS = ["input_ids", "attention_mask"]
-"""Written explicitly: transformers 4.52's plain tokenizer class adds token types, which the model refuses."""
+"""Written explicitly: transformers 4.52's plain tokenizer class adds ``token_type_ids``, which the model refuses."""
 TRACES_OF_LOADING = ("backend", "is_local", "local_files_only", "model_type", "legacy")
 
 
 def main(gguf_file: Path, output: Path) -> int:
-    """Converts the file, repairs the folder for both transformers generations, and asks the model a question."""
+    """Converts the file, makes the folder readable by transformers 4.52 and 5, and asks the model a question."""
     started = time.monotonic()
 
     def say(text: str) -> None:

@@ -1,7 +1,7 @@
 """Makes the environments of a checkout: the tool's, and those of the training frameworks. Standard library only.
 
-An environment stores the digest of its inputs. So a current one costs milliseconds, and a half-made one is detected and
-finished.
+An environment stores the digest of its inputs, so an up-to-date environment is recognised in milliseconds, and an
+incomplete one is finished.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Stack(StrEnum):
 
 @dataclass(frozen=True)
 class Driver:
-    """The NVIDIA driver's facts about this machine."""
+    """Version of the NVIDIA driver, and names of its GPUs."""
 
     version: str
     devices: tuple[str, ...]
@@ -104,7 +104,7 @@ are still shown."""
 
 
 def quiet_environment() -> dict[str, str]:
-    """Returns the environment of a quiet child: ours, offline, with ``QUIET``; variables of the caller win."""
+    """Returns this process's variables for a quiet subprocess, with offline mode and ``QUIET`` where not set."""
     return {**QUIET, **os.environ, "HF_HUB_OFFLINE": "1"}
 
 
@@ -156,7 +156,7 @@ class Kind:
     checkout: bool = False
     """True: this checkout is in it, in editable form."""
     below: tuple[int, int] | None = None
-    """First Python version without a release (by its metadata)."""
+    """First Python version that the packages do not support, by their metadata."""
 
 
 TOOL = Kind("the tool", "dev.txt", hashed=True, checkout=True)
@@ -277,7 +277,7 @@ def _fresh(environment: Path) -> Path:
 
 
 def _works(python: Path) -> bool:
-    """Tells whether ``python`` has our version and pip; a moved or half-made environment does not."""
+    """Tells whether ``python`` runs with this interpreter's version and has pip; false for a moved environment."""
     code = f"import sys, pip; sys.exit(sys.version_info[:2] != {tuple(sys.version_info[:2])})"
     return (
         python.exists() and subprocess.run([str(python), "-c", code], check=False, capture_output=True).returncode == 0

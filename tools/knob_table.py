@@ -16,7 +16,7 @@ BEGIN, END = "<!-- knobs: begin -->", "<!-- knobs: end -->"
 
 
 class MarkerError(ValueError):
-    """A document has no place for the table."""
+    """A document lacks the markers around the table."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def whole_table() -> str:
 
 
 def word(knob: Knob, framework: str) -> str:
-    """Returns ``yes`` for a setting, ``renamed`` for one with another name, ``outside`` for a patch, or ``no``."""
+    """Returns ``yes`` for a setting of that name, ``renamed`` for another name, ``outside`` for a patch, or ``no``."""
     setting = knob.frameworks.get(framework)
     if setting is None:
         return "no"

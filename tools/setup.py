@@ -51,7 +51,7 @@ def set_up(options: argparse.Namespace) -> None:
 
 
 def _check_memory(usable: int | None) -> None:
-    """Checks the memory before the first download."""
+    """Raises SetupError if the ``usable`` bytes are too few for a trial of the bundled model; ``None`` is unknown."""
     if usable is not None and usable < MEMORY_NEEDED:
         raise SetupError(
             f"trials of the bundled model need {MEMORY_NEEDED / 2**30:.0f} GiB of memory, and {usable / 2**30:.1f} GiB "

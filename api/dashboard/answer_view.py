@@ -26,12 +26,12 @@ from autotune.wording.text import clean, knob_value
 MOST_TRIALS = 40
 LONGEST_NUMBER = 20
 MANY_CUT = 0.25
-"""Share of completions at the limit from which the answer says so."""
+"""Share of completions cut off at the length limit, from which the recommendation warns of it."""
 
 
 def cost_of(reading: StudyReading, query: Iterable[tuple[str, str]]) -> SimpleNamespace:
     """Returns sentences on the cost of a run of ``updates`` at the ``price`` of a GPU-hour, both from the query; or the
-    fault of the query."""
+    error in the query."""
     given = {name: clean(value)[:LONGEST_NUMBER] for name, value in query}
     cost = SimpleNamespace(updates=given.get("updates", ""), price=given.get("price", ""), lines=(), problem="")
     if not cost.updates:
@@ -82,7 +82,7 @@ def _cut_words(reading: StudyReading) -> tuple[str, ...]:
 
 
 def _losses(reading: StudyReading, row: RecommendationRow) -> Mapping[str, str]:
-    """Returns the loss by knob, except for knobs whose baseline value was measured in no other configuration."""
+    """Returns changed knob -> loss in speed if it keeps the baseline's value, for knobs of which that was measured."""
     said = {}
     for name, (before, _) in chosen_differences(reading.study.spec.baseline, row.configuration).items():
         other = keep(reading, {name: before})
@@ -125,7 +125,7 @@ def _row(reading: StudyReading, place: int, row: RecommendationRow, exported: Ex
 
 
 def first_shares(reading: StudyReading) -> KnobShares | None:
-    """Returns the shares of the knobs that the first row changes; ``None`` without a recommendation."""
+    """Returns each changed knob's share of the first row's gain; ``None`` without a recommendation."""
     row = reading.first_row
     return None if row is None else knob_shares(reading.trials, reading.study.spec.baseline, row.configuration)
 

@@ -58,8 +58,8 @@ def budget_view(reading: StudyReading) -> SimpleNamespace:
 
 
 def go_on_command(reading: StudyReading, command: str) -> str:
-    """Returns the command that continues a study, from the one that began its last run: with twice the budget if the
-    study has ended, else with the same and its extensions."""
+    """Returns the command that continues a study: ``command``, which began its last run, with twice the budget if the
+    study has ended, else with the same budget and its extensions."""
     wall_s = reading.limits.wall_s
     if not wall_s or " " not in command:
         return command if " " in command else ""

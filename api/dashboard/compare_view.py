@@ -30,7 +30,7 @@ def _view(reading: StudyReading | None, problem: str = "", **more: Any) -> Simpl
 
 
 def numbers_of(query: Iterable[tuple[str, str]], name: str = "trial") -> tuple[int, ...]:
-    """Returns the numbers of that name in an address, each once; ignores other values and any beyond ``MOST`` + 1."""
+    """Returns the distinct numbers in an address's parameters ``name``, at most ``MOST`` + 1; ignores other text."""
     found = [int(v) for n, v in query if n == name and v.isascii() and v.isdecimal() and len(v) < 10]
     return tuple(dict.fromkeys(found))[: MOST + 1]
 
@@ -95,7 +95,7 @@ def _unequal(lines: Iterable[FigureLine]) -> tuple[FigureLine, ...]:
 
 
 def _peaks(reading: StudyReading, trials: Sequence[Trial]) -> list[FigureLine]:
-    """Returns the peak of the memory that fills first, phase by phase."""
+    """Returns each phase's peak in the memory pool that fills first: the GPU's, else the host's."""
     peaks = [by_phase(t, capacity_of(reading.study.spec).pool) for t in trials]
     names = ordered(name for peak in peaks for name in peak)
     return [FigureLine(f"peak in {name}", tuple(known_size(peak.get(name)) for peak in peaks)) for name in names]

@@ -76,12 +76,12 @@ def archive(study: Study, exported: Exported, name: str) -> bytes:
 
 
 def archive_name(study: Study, *, row: int = 1, trial: int | None = None) -> str:
-    """Names the archive's folder, and its file's name before ``.zip``."""
+    """Names the folder in the archive; the archive itself has this name with ``.zip``."""
     return f"study-{study.id}-" + (f"row-{row}" if trial is None else f"trial-{trial}")
 
 
 def unpacked(exported: Exported, name: str) -> str:
-    """Returns the command that trains, in the folder of the download; not every machine has ``unzip``."""
+    """Returns shell commands that unpack the downloaded archive and train; by Python, as ``unzip`` may be missing."""
     unpack = f"python3 -m zipfile -e {name}.zip . && "
     server = f"sh {name}/server.sh  # in a terminal of its own, before the other\n" if exported.export.server else ""
     return f"{unpack}{server}sh {name}/{exported.framework.names.run}"

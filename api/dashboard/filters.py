@@ -92,7 +92,7 @@ class StudyFilter:
         return _query_of([("state", self.state), ("model", self.model), ("text", self.text)], self.page)
 
     def takes(self, study: Study, state: Callable[[Study], str]) -> bool:
-        """Tells whether a study passes the filter; its ``state`` is asked for only where it is filtered by."""
+        """Tells whether a study passes the filter; calls ``state`` only if the filter has a state."""
         model = study.spec.workload.model
         about = clean(f"{study.spec.name} {model} {study.spec.framework}").casefold()
         named = self.model in ("", clean(model), model_name(model)) and self.text.casefold() in about
@@ -126,7 +126,7 @@ class Page(NamedTuple, Generic[Item]):
     pages: int
 
     def turned(self, path: str, selection: TrialFilter | StudyFilter, by: int) -> str:
-        """Returns the address of the page ``by`` pages on; empty if there is none."""
+        """Returns the address of the page ``by`` pages after this one; empty if there is none."""
         query = replace(selection, page=self.page + by).query()
         return with_query(path, query) if 1 <= self.page + by <= self.pages else ""
 
@@ -153,7 +153,7 @@ class Menu:
     """Name in the address."""
     label: str
     choices: tuple[tuple[str, str, bool], ...]
-    """Value, words, and whether it is chosen; the first is "any". A free menu has its written value alone."""
+    """(value, label, whether it is chosen); the first is "any". A free menu has only the value that the user wrote."""
     free: bool = False
     """True if there are too many values to choose from: the user writes a value or a range."""
 

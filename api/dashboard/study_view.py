@@ -27,7 +27,7 @@ SHOWN_FAILURES = 20
 
 
 def study_charts(reading: StudyReading, places: Mapping[int, str]) -> tuple[Chart, Chart]:
-    """Draws history and timeline of the study; ``places`` has the place of each trial by its number."""
+    """Draws history and timeline of the study. ``places``: trial number -> name of its slot."""
     href = links.trials_of(reading.study.id)
     return history(reading.trials, reading.study.spec, href), timeline_chart(reading.trials, places, href)
 
@@ -45,7 +45,7 @@ def study_view(
     Args:
         selection: filter of the table; by default the best trials.
         charts: existing ``study_charts`` of the study.
-        command: command that began its last run.
+        command: command that began the study's last run.
     """
     study, spec = reading.study, reading.study.spec
     name, row, places = name_of(reading), reading.first_row, {place.trial: place for place in reading.places[::-1]}

@@ -1,4 +1,4 @@
-"""Timeline of a study: for each place its trials one after another, with start-up, phases, and the time between."""
+"""Timeline of a study: for each slot its trials one after another, with start-up, phases, and the time between."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from autotune.insights.usage import trial_use
 from autotune.wording.numbers import format_duration, percent
 
 PAUSE_S = 300.0
-"""Seconds without any trial from which the time between two runs of the tuner is left out."""
+"""Seconds without any trial above which the gap counts as a pause of the tuner and is left out."""
 ROW, BAR, TOP = 30.0, 22.0, 8.0
 MOST_PLACES, MOST_TRIALS = 64, 200
-"""Most places and trials that are drawn."""
+"""Most slots and trials that are drawn."""
 STARTUP, BETWEEN, GAP = "start-up", "other", "no trial"
 NAME, TITLE = "timeline", "Trials over time"
 
 
 def timeline_chart(trials: Sequence[Trial], places: Mapping[int, str], href: Href) -> Chart:
-    """Draws the trials that have begun; ``places`` has the place of each by its number, such as ``GPU 3``."""
+    """Draws the trials that have begun. ``places``: trial number -> name of its slot, such as ``GPU 3``."""
     begun = [t for t in trials[-MOST_TRIALS:] if t.started_at is not None and _end(t) > t.started_at]
     if not begun:
         return empty(NAME, TITLE, "No trial has measured anything yet.")
@@ -62,7 +62,7 @@ def _place(places: Mapping[int, str]) -> Callable[[Trial], str]:
 
 
 def _by(places: Mapping[int, str]) -> Callable[[Trial], tuple[int, str, float]]:
-    """Returns a sort key: by place, with ``GPU 10`` after ``GPU 9``, then by time."""
+    """Returns a sort key: by slot, with ``GPU 10`` after ``GPU 9``, then by time."""
     return lambda trial: (len(_place(places)(trial)), _place(places)(trial), trial.started_at or 0.0)
 
 
@@ -95,7 +95,7 @@ def _seconds(trial: Trial) -> dict[str, float]:
 
 
 def _shares(trials: Sequence[Trial], whole_s: float) -> tuple[dict[str, float], str]:
-    """Returns the shares of the study's time by part, including ``GAP``, and the GPU utilization in cycles."""
+    """Returns a slot's shares of the study's time by part, including ``GAP``, and its GPU utilization in cycles."""
     every = [_seconds(t) for t in trials]
     shares = {n: sum(s.get(n, 0.0) for s in every) / whole_s for n in dict.fromkeys(n for s in every for n in s)}
     uses = [(use.whole.gpu.busy, use.whole.seconds) for t in trials if (use := trial_use(t)) is not None]

@@ -39,7 +39,7 @@ def trial_view(
     folder: Path,
     timeline: MemoryTimeline | None = None,
 ) -> SimpleNamespace:
-    """Returns the content of a trial's page; ``exported`` is its configuration's, the rest its last attempt's."""
+    """Returns the content of a trial's page; ``exported`` is its configuration's, the rest from its last attempt."""
     spec, outcome = reading.study.spec, trial.outcome
     capacity = capacity_of(spec)
     others = {0, trial.number, *([best.number] if (best := best_of(reading)) is not None else [])}

@@ -87,7 +87,7 @@ def name_of(reading: StudyReading) -> str:
 
 
 def sure_word(reading: StudyReading) -> str:
-    """Returns a word for the reliability of the first row; empty without one."""
+    """Returns a word for the reliability of the recommendation's first row; empty without a recommendation."""
     if reading.first_row is None:
         return ""
     if reading.source is AnswerSource.BEST_SO_FAR:

@@ -38,9 +38,9 @@ class WhyQuery(NamedTuple):
 
 
 PredictPairs = Callable[[StudySpec, Sequence[Trial], tuple[str, str]], Mapping[Pair, Cell]]
-"""Predicts feasibility of pairs of two knobs' values that were not tried."""
+"""Predicts whether untried pairs of two knobs' values fit in memory."""
 PredictPeaks = Callable[[StudySpec, Sequence[Trial]], Sequence[PredictedPeak]]
-"""Predicts the peaks of measured trials."""
+"""Predicts the memory peaks of measured trials, to compare both."""
 
 
 def why_view(
@@ -71,7 +71,7 @@ def why_view(
 
 
 def capacity_of(spec: StudySpec) -> Capacity:
-    """Returns the memory pool that fills first, as far as known: the GPU's, or the limit of the process tree."""
+    """Returns the pool that limits trials, with its bytes if known: GPU memory, or the process tree's memory limit."""
     if spec.resources.gpus:
         return Capacity(Pool.DEVICE, spec.resources.device_memory)
     return Capacity(Pool.HOST, spec.memory_limit)

@@ -2,7 +2,7 @@
 
 A page of another site can make a browser on this machine send requests to a loopback address, under that site's name if
 its name server lies (DNS rebinding). The Host rule therefore applies even without a token. Such a page cannot read the
-responses, but each takes time of a machine that measures; so only followed links are answered.
+responses, but each response takes CPU time from the trials; so only followed links are answered.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from api.guard.throttle import Throttle
 
 COOKIE = "autotune"
 CUT_OFF = "cut off"
-"""Disconnected readers, in the tally of answers."""
+"""Key of disconnected readers in the tally of responses."""
 LARGEST_BODY = 4096
 """Most bytes of a body, which is a login code or a request to a tuner."""
 

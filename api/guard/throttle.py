@@ -8,16 +8,16 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 BURST = 10
-"""Wrong tries that an address has at once."""
+"""Wrong attempts that an address may make at once."""
 EVERY_S = 6.0
-"""Seconds after which an address has one more try."""
+"""Seconds after which an address may make one more wrong attempt."""
 ROUNDING_S = 1e-3
 MOST_ADDRESSES = 1024
-"""Most addresses that are remembered; the longest unseen is dropped first."""
+"""Most addresses that are remembered; the least recently seen is dropped first."""
 
 
 class Throttle:
-    """The generic cell rate algorithm (ITU-T I.371) for each address, which stores only one time for each."""
+    """Rate limit by address: the generic cell rate algorithm (ITU-T I.371), which stores one time for each address."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -30,7 +30,7 @@ class Throttle:
         return wait if wait > ROUNDING_S else 0.0
 
     def strike(self, host: str) -> float:
-        """Records a wrong attempt; returns ``wait_s`` from before it. Attempts during a wait do not extend it."""
+        """Records a wrong attempt; returns ``wait_s`` before it. Attempts during a wait do not extend the wait."""
         wait = self.wait_s(host)
         if wait == 0:
             address, now = network_of(host), self._clock()
@@ -41,7 +41,7 @@ class Throttle:
 
 
 def network_of(host: str) -> str:
-    """Returns the network of an address: itself, for IPv6 its 64-bit network; other text unchanged."""
+    """Returns the /64 network of an IPv6 address; any other text unchanged."""
     try:
         found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -43,7 +43,7 @@ class KnobShares(Shape):
 
 
 class FailedNeighbour(Shape):
-    """A trial that differs in one knob and has no figure."""
+    """A trial that differs from the row in one knob and has no tokens/hour."""
 
     change: KnobChange = Field(description="From the answer to that trial.")
     trial: int

@@ -26,7 +26,7 @@ TITLES: Mapping[int, tuple[str, str]] = {
     500: ("internal", "The program failed"),
     503: ("not-ready", "This cannot be answered now"),
 }
-"""Last part of the type, and title, of a problem by its status."""
+"""Status -> (last part of the problem's ``type``, its title)."""
 
 
 class FieldError(Shape):
@@ -59,6 +59,6 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def described(operation: str, model: type[BaseModel], *refusals: int) -> dict[str, Any]:
-    """Returns FastAPI's arguments of a reading route; it may refuse with ``refusals``, 422 and 503."""
+    """Returns FastAPI's arguments for a GET route with the error statuses ``refusals``, 422 and 503."""
     responses = {**problems(*refusals, 422, 503), 200: {"content": example(operation)}}
     return {"operation_id": operation, "response_model": model, "responses": responses}

@@ -80,7 +80,7 @@ class Counts(Shape):
 
 
 class PlaceNow(Place):
-    """A place of the running tuner, and its state."""
+    """A slot of the running tuner, and its state."""
 
     state: PlaceState = Field(strict=False, description="`left`: it gets no more trials.")
     trial: int | None = Field(description="That runs there.")
@@ -89,7 +89,7 @@ class PlaceNow(Place):
 
 
 class Running(Trial):
-    """A running trial with its place and progress."""
+    """A running trial with its slot and progress."""
 
     place: Place
     phase: str | None

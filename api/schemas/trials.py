@@ -17,7 +17,7 @@ class Change(Shape):
 
 
 class Ceiling(Shape):
-    """Speed bounds that ended a trial before all its cycles, because it cannot win."""
+    """Speed bounds by which a trial was ended early, because it cannot win."""
 
     at_most_tokens_per_hour: Rate | None = Field(description="What the trial can reach at most.")
     best_at_least_tokens_per_hour: Rate | None = Field(description="What the best it competes with has at least.")
@@ -182,7 +182,7 @@ class Cycle(Shape):
 
 
 class PhaseOfUse(Shape):
-    """One phase of the mean speed cycle."""
+    """Mean time and resource use of one phase, over the timed cycles."""
 
     seconds: Seconds | None
     main_thread_share: float | None = Field(description="Of a core, by the thread that drives the training.")
@@ -192,7 +192,7 @@ class PhaseOfUse(Shape):
 
 
 class Blame(Shape):
-    """Resource that limits the speed."""
+    """The bottleneck: the resource that limits the speed."""
 
     resource: Resource = Field(strict=False)
     phase: str = Field(description="`cycle` where it is all of it.")
@@ -200,7 +200,7 @@ class Blame(Shape):
 
 
 class Usage(Shape):
-    """Resource use of a trial's speed cycles, and whether its speed is normal."""
+    """Mean resource use over a trial's timed cycles, the bottleneck, and the share of the roofline reached."""
 
     cycles: int
     phases: dict[str, PhaseOfUse] = Field(description="By phase; `cycle` is the whole cycle.")
@@ -220,7 +220,7 @@ class Gpu(Shape):
 
 
 class Place(Shape):
-    """Place where a trial runs or ran."""
+    """Slot of a trial: its node and GPUs."""
 
     name: str | None = Field(description="`null` of one that has a machine without GPUs to itself.")
     node: str | None = Field(description="The machine; `null` where there is only one.")
