@@ -1,4 +1,4 @@
-"""Completes a baseline for comparisons: sets every knob of the space, and makes equal configurations equal values."""
+"""Completes a baseline for comparisons: sets every knob of the space, so that equivalent configurations are equal."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SHARE, CACHE = "gpu_memory_utilization", "kv_cache_memory_bytes"
 def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Iterable[str] = ()) -> Configuration:
     """Returns ``baseline`` with the framework's own defaults filled in.
 
-    - The four batch knobs are numbers; a ``steps_per_generation`` that is not set is the accumulation,
-    as the frameworks have it.
+    - The four batch knobs are numbers; an unset ``steps_per_generation`` equals the accumulation,
+    as in the frameworks.
     - Each knob of ``names`` that is not set gets the framework's default. A knob without a default and with an effect
       stays unset.
     - A knob without an effect (a vLLM knob under transformers generation) gets the framework's default.
-    - ``logprob_rows`` is at most the rows that a rank generates.
-    - The share of memory of a rollout server has the default of the framework's own command.
-    - Replicas of a rollout server that are not set fill its GPUs, and on one machine all other GPUs train.
+    - ``logprob_rows`` is at most the completions that a rank generates.
+    - An unset ``gpu_memory_utilization`` of a rollout server is the default of the framework's own command.
+    - By default the replicas of a rollout server fill its GPUs, and on one machine all other GPUs train.
 
     A second call changes nothing.
     """
@@ -53,10 +53,10 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
 
 
 def fitted(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """Returns ``values`` adjusted to the machine and its packages where the framework's default needs more.
+    """Returns ``values`` with knobs set for which the machine lacks what the framework's default needs.
 
     verl's default spreads an engine over 2 GPUs, which a machine with one GPU lacks, and computes attention by a
-    package that may be missing; attention is then PyTorch's own.
+    package that may be missing; attention is then ``sdpa``.
     """
     kernel = {
         ATTENTION: values.get(ATTENTION) or defaults(resources.framework, resources.device).get(ATTENTION, "sdpa")
@@ -83,7 +83,7 @@ def _replicas(case: Case) -> int | None:
 
 
 def capped(values: dict[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """Returns ``values`` with ``logprob_rows`` reduced to the most rows that a pass can have.
+    """Returns ``values`` with ``logprob_rows`` reduced to the most completions that a log-prob pass can have.
 
     A pass has at most the rows that a rank generates, or one micro-batch if log-probs are computed by micro-batch.
     """

@@ -16,7 +16,7 @@ from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.knobs.build import ENGINES
 
 TOLERANCE_PERCENT = 5
-"""Allowed deviation of rows per update from the baseline's, in per cent, where the ranks do not divide the rows."""
+"""Largest deviation of rows per update from the baseline's, in per cent, if the ranks do not divide its rows."""
 
 BATCH_KNOBS = ("micro_batch_size", "num_generations", "steps_per_generation", "gradient_accumulation_steps")
 MODEL_PARALLEL = ("sequence_parallel_size", "training_tensor_parallel_size", "pipeline_parallel_size")
@@ -34,7 +34,7 @@ class Batch:
     accumulation: int
     group: int
     steps: int
-    """Micro-batches one generation serves."""
+    """Micro-batches that one generation serves."""
 
     @property
     def rows(self) -> int:
@@ -65,7 +65,7 @@ def serving_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
 
 
 def held_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
-    """Returns the number of GPUs of a trial, those of a rollout server included; 0 on a CPU."""
+    """Returns the number of GPUs of a trial, including those of a rollout server; 0 on a CPU."""
     return training_gpus(values, resources) + serving_gpus(values, resources) if resources.gpus else 0
 
 
@@ -80,7 +80,7 @@ def data_ranks(values: Mapping[str, KnobValue], resources: Resources) -> int:
 
 
 def model_parallel(values: Mapping[str, KnobValue]) -> int:
-    """Returns the number of ranks that compute the same rows together, sharing a sequence, matrices or layers."""
+    """Returns the number of ranks that compute the same rows together (sequence, tensor or pipeline parallel)."""
     return math.prod(max(1, _whole(values.get(name), 1)) for name in MODEL_PARALLEL)
 
 
@@ -111,7 +111,7 @@ def normalised(values: Mapping[str, KnobValue], resources: Resources) -> dict[st
 
 
 def accumulated(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """Returns ``values`` with an accumulation that reaches ``resources.rows_per_update``, if ``values`` has none."""
+    """Returns ``values``, if without an accumulation, with the one that gives ``resources.rows_per_update``."""
     if resources.rows_per_update is None or "gradient_accumulation_steps" in values:
         return dict(values)
     batch = batch_of(values, resources)
@@ -175,5 +175,5 @@ def _steps(steps: KnobValue | Fraction, accumulation: int) -> int:
 
 
 def _whole(value: KnobValue | None, otherwise: int) -> int:
-    """Returns ``value`` if it is a whole number of at least 0, else ``otherwise``."""
+    """Returns ``value`` if it is an integer of at least 0, else ``otherwise``."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else otherwise

@@ -26,7 +26,7 @@ class Configuration(Mapping[str, KnobValue]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> Any:
-        """Returns the schema of pydantic: decodes an object of knobs and values."""
+        """Returns the pydantic schema, by which a JSON object of knobs and values is decoded."""
         from pydantic_core.core_schema import no_info_after_validator_function
 
         return no_info_after_validator_function(cls, handler.generate_schema(dict[str, KnobValue]))
@@ -45,11 +45,11 @@ class Configuration(Mapping[str, KnobValue]):
     @overload
     def get(self, name: str, /, default: KnobValue | T) -> KnobValue | T: ...
     def get(self, name: str, /, default: object = None) -> object:
-        """Returns the value of a knob without a call of ``__getitem__``, because forecasts read very many."""
+        """Returns the value of a knob; for speed in forecasts, without calling ``__getitem__``."""
         return self._values.get(name, default)
 
     def items(self) -> ItemsView[str, KnobValue]:
-        """Returns all knobs and values without a call of ``__getitem__`` for each."""
+        """Returns all knobs and values; for speed, without calling ``__getitem__`` for each."""
         return self._values.items()
 
     def __hash__(self) -> int:
@@ -97,13 +97,13 @@ class ModelFacts:
     vocabulary: int | None = None
     max_positions: int | None = None
     head_size: int | None = None
-    """Values per attention head; if unknown, ``head`` divides the hidden size by the heads, as most models do."""
+    """Size of an attention head; if unknown, ``head`` divides the hidden size by the number of heads."""
     experts: int | None = None
     """Experts of a mixture-of-experts layer; 0 for a dense model."""
     expert_parameters: int | None = None
     """Parameters of all experts together."""
     chosen_experts: int | None = None
-    """Experts of a layer that one token uses."""
+    """Experts of a layer that are active for one token."""
 
     @property
     def head(self) -> int | None:
@@ -114,15 +114,15 @@ class ModelFacts:
 
 
 COMPILER, NOT_THERE = "c++", ""
-"""Key and value in ``Resources.software`` of a machine without a C++ compiler; absent where a compiler exists."""
+"""Entry (key, value) of ``Resources.software`` that means that the machine has no C++ compiler."""
 
 
 @dataclass(frozen=True)
 class Resources:
     """Resources of a trial, and the fixed facts that legality depends on.
 
-    ``gpus`` counts every GPU held, rollout GPUs included; 0 means a CPU run.
-    ``training_processes`` is W of the batch algebra when no knob splits the GPUs.
+    ``gpus`` counts every GPU of a node, including those of rollouts; 0 means a CPU run.
+    ``training_processes`` is the number of ranks if no knob splits the GPUs.
     """
 
     gpus: int = 0
@@ -136,7 +136,7 @@ class Resources:
     compute_capability: tuple[int, int] | None = None
     framework: str = "trl"
     rows_per_update: int | None = None
-    """Rows per optimizer update of the baseline; ``None`` if the number is free."""
+    """Completions per optimizer update of the baseline; ``None`` if any number is allowed."""
     num_generations: int | None = None
     """The baseline's group size."""
     max_prompt_length: int | None = None
@@ -149,11 +149,11 @@ class Resources:
     cpu_ranks: int = 1
     """Training processes on a node's CPU, over gloo; ignored on GPUs, where every GPU trains."""
     per_micro_batch: str = ""
-    """Term of the user's objective that is averaged over each micro-batch (``objective.per_micro_batch``)."""
+    """Term of the user's objective that is averaged over each micro-batch (``own_keys.per_micro_batch``)."""
     quantized: str = ""
-    """Quantization of the trained model, ``4 bit`` or ``8 bit`` (``objective.quantized``); empty for none."""
+    """Quantization of the trained model, ``4 bit`` or ``8 bit`` (``own_keys.quantized``); empty for none."""
     not_guessed: str = ""
-    """The user's key that excludes speculative decoding (``objective.not_guessed``); empty for none."""
+    """The user's key that excludes speculative decoding (``own_keys.not_guessed``); empty for none."""
 
     def __hash__(self) -> int:
         # The packages are a mapping, which cannot be hashed; they are still compared.
@@ -166,7 +166,7 @@ class Resources:
 
     @property
     def training_processes(self) -> int:
-        """Ranks that train when every GPU trains; ``cpu_ranks`` of each node on CPUs."""
+        """Number of ranks if every GPU trains; on CPUs, ``cpu_ranks`` per node."""
         return max(1, self.nodes * (self.gpus or self.cpu_ranks))
 
     def as_json(self) -> dict[str, Any]:

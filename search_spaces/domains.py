@@ -1,4 +1,4 @@
-"""The free choices of a space on one machine, divided into parts that can be enumerated.
+"""The choices of a space on one machine, divided into parts that can be enumerated.
 
 A switch (a knob that others need, such as the rollout engine) is fixed in each part, so that knobs without effect can
 be set to their inactive value. The batch knobs are one variable, because the accumulation follows from all of them.
@@ -33,7 +33,7 @@ BATCH_CHOICES = (
     "logprob_rows",
 )
 MAX_BATCHES = 20_000
-"""Batch combinations looked at; of more, that many all over."""
+"""Most batch combinations that are enumerated; of more, as many are taken, spread evenly."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class SpacePart:
 
 @dataclass(frozen=True)
 class Situation:
-    """A search space on a machine, and the baseline of its comparison."""
+    """A search space on a machine, and the baseline that configurations are compared with."""
 
     baseline: Configuration
     domains: Domains
     resources: Resources
     reference: Reference
     same_rollouts: bool
-    """Whether updates per generation must equal the baseline's."""
+    """True if each generation must serve the same number of updates as in the baseline."""
 
     @classmethod
     def of(
@@ -104,7 +104,7 @@ class Situation:
     def _part(
         self, context: dict[str, KnobValue], switches: list[str], cache: dict[str, tuple[dict[str, KnobValue], ...]]
     ) -> SpacePart:
-        """Builds one part; ``cache`` holds batches, because they depend on few of the knobs in which parts differ."""
+        """Builds one part; ``cache`` shares batches between parts that agree on the knobs which batches depend on."""
         free: Domains = {}
         case = Case(context, self.resources)
         for name, found in self.domains.items():
@@ -128,7 +128,7 @@ class Situation:
         return SpacePart(context, tuple(variables))
 
     def _batches(self, context: Values, free: Domains) -> Iterator[dict[str, KnobValue]]:
-        """Yields every batch of the listed choices once, with its accumulation."""
+        """Yields the batch knobs of every listed batch once, including the accumulation."""
         names = [name for name in BATCH_CHOICES if name in free and name != "steps_per_generation"]
         steps = self._steps(free.get("steps_per_generation"))
         seen: set[tuple[KnobValue, ...]] = set()
@@ -149,7 +149,7 @@ class Situation:
         return (self._share(self.baseline),)
 
     def _share(self, values: Values) -> Fraction:
-        """Returns the generation's rows over the update's rows; above 1 if a generation serves several updates."""
+        """Returns completions per generation / per update; above 1 if a generation serves several updates."""
         batch = batch_of(values, self.resources)
         return Fraction(batch.steps, batch.accumulation)
 
@@ -186,7 +186,7 @@ def _option(name: str, value: KnobValue) -> dict[str, KnobValue]:
 def _allowed(
     name: str, values: tuple[KnobValue, ...], usual: KnobValue | None, allowed: Effect
 ) -> tuple[KnobValue, ...]:
-    """Returns the values a knob may take; only the baseline's if the effect of all listed values is too strong."""
+    """Returns the values with at most the effect ``allowed``; only the baseline's value ``usual`` if there is none."""
     if usual is None:
         return values
     kept = tuple(v for v in values if KNOBS[name].effect_between(usual, v).rank <= allowed.rank)

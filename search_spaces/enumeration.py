@@ -24,7 +24,7 @@ from search_spaces.product import at, size
 from search_spaces.verdicts import Codes, JudgedPart, Option, verdicts_of
 
 MAX_GROUP = 1_000_000
-"""Most combinations of one tied group that are all judged."""
+"""Most combinations of one group that are all checked."""
 MAX_DRAWN = 150_000
 """Combinations drawn at random from a larger group."""
 
@@ -35,13 +35,13 @@ class LegalGroup:
 
     variables: tuple[tuple[Option, ...], ...]
     rows: NDArray[np.intp]
-    """Combinations x variables: the number of each variable's option."""
+    """Shape (combinations, variables): index of each variable's option."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def at(self, place: int) -> Option:
-        """Returns the knobs that the combination at ``place`` sets; cached, because combinations of a part share it."""
+        """Returns the knobs that the combination at index ``place`` sets; cached, for all combinations of the part."""
         if place not in self._options:
             chosen = zip(self.variables, self.rows[place].tolist(), strict=True)
             self._options[place] = {name: v for options, index in chosen for name, v in options[index].items()}
@@ -67,7 +67,7 @@ class Legal:
         return math.prod(len(group) for group in self.groups)
 
     def at(self, indices: Sequence[int]) -> Iterator[Configuration]:
-        """Yields the combinations at ``indices`` of ``range(count)``."""
+        """Yields the configurations at ``indices``, each below ``count``."""
         left: NDArray[Any] = np.array(indices, dtype=np.int64 if self.count < 2**63 else object)
         columns: list[list[Option]] = []
         for group in reversed(self.groups):
@@ -95,7 +95,7 @@ def legal_parts(parts: Iterable[JudgedPart], seed: int) -> tuple[Legal, ...]:
 def take(parts: Sequence[Legal], limit: int, seed: int) -> tuple[Configuration, ...]:
     """Returns all legal combinations in order, or a sample of ``limit`` by ``seed`` if there are more, in order.
 
-    Half of the sample is divided evenly among the parts, so that a rollout engine with many own knobs leaves room for
+    Half of the sample is divided evenly among the parts, so that a rollout engine with many knobs does not crowd out
     an engine with few.
     """
     counts = [legal.count for legal in parts]
@@ -118,7 +118,7 @@ def _shares(counts: Sequence[int], limit: int) -> list[int]:
 
 
 def _draw(total: int, count: int, seed: int | str) -> list[int]:
-    """Draws ``count`` distinct numbers below ``total``, ascending; the same for the same arguments."""
+    """Draws ``count`` distinct integers below ``total``, ascending; deterministic."""
     chance = random.Random(seed)  # noqa: S311 (repeatable on purpose)
     if total < 2**62:
         return sorted(chance.sample(range(total), count))
@@ -144,7 +144,7 @@ def _legal(judged: JudgedPart, seed: int) -> Legal:
 
 
 def _tied_groups(count: int, ties: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Joins variables that one rule reads together; returns the groups."""
+    """Returns the connected groups of ``count`` variables; a tie lists the variables that one rule reads together."""
     label = list(range(count))
     for tie in ties:
         joined = {label[i] for i in tie}
@@ -155,10 +155,10 @@ def _tied_groups(count: int, ties: list[tuple[int, ...]]) -> list[tuple[int, ...
 def _solve(
     judged: JudgedPart, options: Mapping[int, Codes], tied: Sequence[tuple[Rule, tuple[int, ...]]], seed: int
 ) -> tuple[LegalGroup, bool]:
-    """Returns the legal combinations of tied variables, and whether all combinations were judged.
+    """Returns the legal combinations of tied variables, and whether all combinations were checked.
 
     Args:
-        options: for each variable the numbers of the options to combine.
+        options: variable -> indices of the options to combine.
         seed: seed of the sample of a larger set.
     """
     numbered: list[list[int]] = [numbers.tolist() for numbers in options.values()]

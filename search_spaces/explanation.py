@@ -13,7 +13,7 @@ from search_spaces.product import size, spread
 from search_spaces.verdicts import JudgedPart, Option
 
 MAX_JUDGED = 20_000
-"""Most combinations of one rule's knobs that are judged; a larger set is sampled evenly."""
+"""Most combinations of one rule's knobs that are checked; a larger set is sampled evenly."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class Explanation:
     """Number of combinations of a space on a machine: all, legal, and forbidden by each rule."""
 
     combinations: int
-    """Different combinations, before any rule; two that would run the same count once."""
+    """Distinct combinations, before any rule; combinations that would run identically count once."""
     legal: int
     removed: Mapping[str, int]
     """Rule -> combinations it forbids, most first; several rules may forbid the same combination."""
     examples: Mapping[str, Violation]
-    """Rule -> the first combination's sentence."""
+    """Rule -> violation of the first combination that it forbids."""
     exact: bool = True
     """False if the numbers are estimates because the space is too large to enumerate."""
 

@@ -28,7 +28,7 @@ class Facts:
     generates_with: tuple[str, ...] = ("transformers", "vllm")
     """Supported values of ``rollout_engine``."""
     sizes_engine_by_update: bool = False
-    """A colocated engine gets room for the rows of a whole update, whatever ``steps_per_generation`` is."""
+    """A colocated engine is sized for the completions of a whole update, whatever ``steps_per_generation`` is."""
     raises_batched_tokens: bool = False
     """The framework raises ``max_num_batched_tokens`` to the longest sequence."""
     replicas_multiply: bool = False
@@ -40,16 +40,16 @@ class Facts:
     """A colocated engine with ``sleep_level`` is put to sleep while training."""
     weight_sync: WeightSync = WeightSync.PARAMETERS
     server_share: float | None = None
-    """Default ``gpu_memory_utilization`` of a rollout server; ``None`` if it is the colocated engine's default.
+    """Default ``gpu_memory_utilization`` of a rollout server; ``None``: the colocated engine's default.
 
-    TRL's command: ``trl/scripts/vllm_serve.py``, 111 of 1.16 and 217 of 0.18.
+    Source: ``trl/scripts/vllm_serve.py``, line 111 in TRL 1.16 and 217 in 0.18.
     """
     pinned_vllm: str = ""
     """vLLM version that the framework installs, assumed if the environment is unknown."""
     stops_expandable_segments: bool = False
-    """The framework switches expandable segments off around a sleeping engine."""
+    """The framework turns expandable segments off around an engine's sleep."""
     quantizes_engine: frozenset[str] = frozenset()
-    """Quantizations of the trained model whose packed weights a colocated engine accepts."""
+    """Quantizations of the trained model (4 bit, 8 bit) whose packed weights a colocated engine accepts."""
     sends_packed_weights: bool = False
     """A rollout server, which holds whole weights, receives the packed weights of a quantized model."""
     merges_in_shards: bool = True
@@ -61,7 +61,7 @@ class Facts:
     deepspeed_needs_gpu: bool = False
     """Without our launcher, accelerate refuses DeepSpeed on a CPU."""
     helped_on_cpu: bool = False
-    """On a CPU our launcher adds two things: weight transfer to a colocated vLLM, and DeepSpeed."""
+    """On a CPU, weight transfer to a colocated vLLM and DeepSpeed work only with our launcher."""
 
     # Numerics and kernels
     trains_in_fp8: bool = True
@@ -76,10 +76,10 @@ class Facts:
     """Log-probs are computed in tiles of tokens x vocabulary, never from the whole logits."""
 
     casts_logits: bool = True
-    """Whole logits are fp32 where accelerate wraps the model for mixed precision; under DeepSpeed accelerate does not
+    """Logits are cast to fp32 if accelerate wraps the model for mixed precision; not under DeepSpeed
     (``Accelerator.prepare_model``, ``convert_outputs_to_fp32``)."""
     launched_in: str = ""
-    """Precision set by the framework's own launch files, used if the user's keys set none."""
+    """Precision in the framework's own launch files; assumed if the user's keys set none."""
 
     # Learning
     averages_micro_batches: bool = False
@@ -87,7 +87,7 @@ class Facts:
     logprobs_by_micro_batch: bool = False
     """Log-probs without gradients are computed micro-batch by micro-batch, not for a whole generation."""
     refuses_more_logprob_rows: bool = False
-    """True if more rows than a rank has are an error (verl 0.9.1, ``workers/engine/utils.py`` 125)."""
+    """True if ``logprob_rows`` above a rank's rows is an error (verl 0.9.1, ``workers/engine/utils.py`` 125)."""
     trains_adapters_by_default: bool = False
     """The framework trains LoRA adapters unless ``tuner_type`` is ``full``."""
     adapts_all_linear: bool = False
@@ -104,9 +104,9 @@ class Facts:
     rewards_by_plugin: bool = False
     """A plugin of the user may register rewards by name, so names are resolved from the plugin's folder."""
     starts_processes: bool = False
-    """A trial starts its own processes."""
+    """True if a trial starts further processes itself."""
     serves_once: bool = False
-    """State of a trial remains in its process, so that no process can be reused by the next trial."""
+    """State of a trial remains in its process, so the next trial needs a new process."""
 
 
 FACTS: dict[str, Facts] = {
@@ -184,5 +184,5 @@ TITLES: dict[str, str] = {"trl": "TRL", "open_r1": "Open-R1", "ms_swift": "ms-sw
 
 
 def resolved(word: str) -> str:
-    """Returns the catalogue's name of the framework written ``word``; ``word`` itself if no framework matches."""
+    """Returns the catalogue's name for a command line's ``word``; ``word`` itself if no framework has it."""
     return next((name for name, short in SHORT.items() if short == word), word)

@@ -1,4 +1,4 @@
-"""Selects the knobs that have an effect or no setting in the framework, and values that leave a knob unset."""
+"""Tells which knobs have an effect and which need a seam in a framework, and handles the value ``unset``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COLOCATED_ENGINE = tuple(place.partition("%")[0] for place in (ENGINE_ARGUMENT,
 
 
 def acting(configuration: Mapping[str, KnobValue], framework: str) -> dict[str, KnobValue]:
-    """Returns the knobs that have an effect: each knob that they need has the required value, set or by default."""
+    """Returns the knobs that have an effect: every knob that they need has a required value, set or by default."""
     unset = defaults(framework)
 
     def holds(name: str) -> bool:
@@ -71,13 +71,13 @@ def is_native(configuration: Mapping[str, KnobValue], framework: str, device: st
 
 
 UNSET = "unset"
-"""Text of the value in a space that leaves a knob to the framework; a configuration never holds it.
+"""Value in a space that leaves a knob to the framework; a configuration never contains this value.
 
 Where the framework has a known default, unset and that default are one candidate. Where it has no setting for the knob,
 every candidate leaves it out."""
 
 _PLACE = frozenset({"rollout_engine", "rollout_mode", "rollout_gpus", "training_gpus", "rollout_data_parallel_size"})
-"""Knobs that decide which engine generates, on which GPUs, and so the batch."""
+"""Knobs that decide which engine generates and on which GPUs, and therefore the batch."""
 
 
 def must_be_known(knob: Knob) -> bool:
@@ -89,9 +89,9 @@ def must_be_known(knob: Knob) -> bool:
 def resolved(
     values: Mapping[str, tuple[KnobValue, ...]], framework: str, device: str = "cuda"
 ) -> dict[str, tuple[KnobValue, ...]]:
-    """Returns ``values`` with ``UNSET`` replaced by the framework's default; ``UNSET`` stays if there is none.
+    """Returns ``values`` with ``UNSET`` replaced by the framework's default, if any.
 
-    Knobs that may be unset and have no setting in the framework are dropped.
+    Drops knobs that list ``UNSET`` and that the framework lacks.
     """
     own = defaults(framework, device)
     found: dict[str, tuple[KnobValue, ...]] = {}

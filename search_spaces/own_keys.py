@@ -1,6 +1,6 @@
 """Properties that the user's own keys set: terms of the loss, quantization, speculative decoding and adapters.
 
-If a term is averaged over each micro-batch, its size changes learning: measured on TRL 1.16's trainer
+If a term is averaged over each micro-batch, the micro-batch size changes learning: measured on TRL 1.16's trainer
 (docs/decisions/0013-parity.md), read from ms-swift 4.6.0's (rlhf_trainers/grpo_trainer.py, _compute_loss_and_metrics).
 """
 
@@ -70,7 +70,7 @@ _OWN_GUESSES: Mapping[str, str] = {
     "verl": "actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config",
 }
 _MTP = "actor_rollout_ref.model.mtp.enable_rollout"
-"""The model's own heads guess (verl 0.9.1, workers/rollout/vllm_rollout/vllm_async_server.py:377)."""
+"""Key for speculation by the model's own heads (verl 0.9.1, workers/rollout/vllm_rollout/vllm_async_server.py:377)."""
 
 _AVERAGED = ("bnpo", "real")
 """Losses that average over micro-batches; ``real``, of ms-swift, compares the groups within a micro-batch."""
@@ -82,16 +82,16 @@ _RESTING: Mapping[str, object] = {
     "top_entropy_quantile": 1,
     "router_aux_loss_coef": 0,
 }
-"""Key -> value at which the key adds no term."""
+"""Key -> value at which the key adds no term to the loss."""
 
 
 VERL = "actor_rollout_ref.model."
 RANKS = ("lora_r", "lora_rank", VERL + "lora_rank")
 TARGETS = ("lora_target_modules", "target_modules", VERL + "target_modules")
 QUERY_AND_VALUE = 2
-"""Projections a layer that PEFT adapts by default."""
+"""Projections per layer that PEFT adapts by default."""
 ALL_LINEAR = 7
-"""Projections of a layer of Llama's kind."""
+"""Linear projections per layer of a model like Llama."""
 
 
 def is_lora(passthrough: Mapping[str, Any], framework: str) -> bool:
@@ -103,7 +103,7 @@ def is_lora(passthrough: Mapping[str, Any], framework: str) -> bool:
 
 
 def adapted_projections(passthrough: Mapping[str, Any], framework: str) -> int:
-    """Returns the number of projections of a layer that have an adapter."""
+    """Returns the number of projections per layer that have an adapter."""
     targets = next((passthrough[key] for key in TARGETS if passthrough.get(key)), None)
     if targets is None:
         return ALL_LINEAR if facts_of(framework).adapts_all_linear else QUERY_AND_VALUE

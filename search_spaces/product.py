@@ -1,4 +1,4 @@
-"""A Cartesian product by index, so that parts of a huge product can be read."""
+"""Elements of a Cartesian product by index, so that a huge product can be sampled."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def size(choices: Sequence[Sequence[T]]) -> int:
 
 
 def spread(choices: Sequence[Sequence[T]], limit: int) -> Iterator[tuple[T, ...]]:
-    """Yields every combination in order; of more than ``limit``, ``limit`` spread evenly over the product."""
+    """Yields every combination in order; if there are more than ``limit``, only ``limit`` evenly spaced ones."""
     total = size(choices)
     if total <= limit:
         yield from itertools.product(*choices)

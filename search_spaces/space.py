@@ -115,11 +115,11 @@ class SearchSpace:
         return replace(SearchSpace.from_json(data), description=self.description, inherited=said), left
 
     def complete(self, baseline: Mapping[str, KnobValue], resources: Resources) -> Configuration:
-        """Returns the baseline with the keys of the candidates, so that equal configurations have equal keys."""
+        """Returns the baseline with the knobs of candidates set, so that equivalent configurations are equal."""
         return baselines.complete(baseline, resources, (*self.values_in(resources), *self.fixed))
 
     def values_in(self, resources: Resources) -> Mapping[str, tuple[KnobValue, ...]]:
-        """Returns ``values`` for this framework: no knob without a setting, ``UNSET`` only without a default."""
+        """Returns ``values``: ``UNSET`` becomes the default, if any; its knob is dropped if the framework lacks it."""
         return resolved(self.values, resources.framework, resources.device)
 
     def candidates(
@@ -145,7 +145,7 @@ class SearchSpace:
     def counted(
         self, baseline: Configuration, resources: Resources, *, same_learning: bool, limit: int = 50_000, seed: int = 0
     ) -> tuple[tuple[Configuration, ...], Count]:
-        """Returns ``candidates`` and ``count`` of all legal configurations, in the time of ``candidates``."""
+        """Returns ``candidates`` and ``count``; costs as much as ``candidates`` alone."""
         from search_spaces.enumeration import take
 
         legal = self._legal(baseline, resources, same_learning, seed)
@@ -156,7 +156,7 @@ class SearchSpace:
         return _count(self._legal(baseline, resources, same_learning, 0))
 
     def members(self, configurations: Iterable[Configuration], resources: Resources) -> list[Configuration]:
-        """Returns the configurations whose knobs with an effect hold values of the user's own file.
+        """Returns the configurations whose knobs with an effect have values that the user's own file lists.
 
         Values of a preset may stay at the baseline's, where no other value allows the same learning.
         """
@@ -169,18 +169,18 @@ class SearchSpace:
 
     @property
     def own(self) -> Mapping[str, tuple[KnobValue, ...]]:
-        """Values that the user's own file lists, single ones included; without the preset's."""
+        """Knob -> values in the user's own file, without those inherited from a preset; fixed knobs have one value."""
         listed = {**self.values, **{name: (value,) for name, value in self.fixed.items()}}
         return {name: values for name, values in listed.items() if name not in self.inherited.knobs}
 
     def about(self, base: Mapping[str, KnobValue], free: Collection[str]) -> SearchSpace:
-        """Returns the part of this space in which only ``free`` knobs vary; all others are as in ``base``."""
+        """Returns this space with only ``free`` knobs searched; all others are fixed to their value in ``base``."""
         kept = {n: base[n] for n in (*self.values, *self.fixed) if n not in free and n in base}
         values = {n: found for n, found in self.values.items() if n in free}
         return SearchSpace(values, Configuration({**self.fixed, **kept}), self.require)
 
     def explain(self, baseline: Configuration, resources: Resources, *, same_learning: bool = False) -> Explanation:
-        """Returns the number of combinations, of legal ones, and of the removals of each rule."""
+        """Counts combinations, legal ones, and those that each rule forbids."""
         from search_spaces.explanation import Explanation, explain
 
         explanation = explain(self._situation(baseline, resources, same_learning))
@@ -210,7 +210,7 @@ class SearchSpace:
 
 
 def _comes_to(name: str, values: tuple[KnobValue, ...], here: Configuration, resources: Resources) -> bool:
-    """Tells whether one of ``values`` becomes the value in ``here``: accumulation, row limit, or inactive value."""
+    """Tells whether completion turns one of ``values`` into the value in ``here``: accumulation, row cap, inactive."""
     if ACCUMULATION in values and here.get(name) == here.get("gradient_accumulation_steps"):
         return True
     if name == "logprob_rows":

@@ -39,7 +39,7 @@ class Requirements:
     """Allowed frameworks; empty for any."""
 
     def problem(self, resources: Resources) -> str | None:
-        """Returns a sentence on the missing requirement, or ``None``."""
+        """Returns a sentence on the first requirement that ``resources`` lack, or ``None``."""
         if self.device == "cpu" and resources.gpus:
             return f"the space is for CPU runs, and {resources.gpus} GPUs are given"
         need = max(self.gpus, int(self.device == "cuda"))
@@ -59,13 +59,13 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Inherited:
-    """Parts of a space that come from its preset; in a preset all parts."""
+    """The parts of a space that come from its preset; for a preset itself, all parts."""
 
     knobs: frozenset[str] = frozenset()
     frameworks: tuple[str, ...] = ()
     """Frameworks of the preset; empty for any framework."""
     requires: bool = False
-    """The requirements are the preset's too."""
+    """True if the requirements come from the preset."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Content:
 
     @property
     def as_inherited(self) -> Inherited:
-        """Of a preset."""
+        """This content as the inherited parts of a file that extends it."""
         return Inherited(frozenset(self.values), self.require.frameworks, True)
 
 

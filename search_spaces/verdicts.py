@@ -1,4 +1,4 @@
-"""Masks of the combinations that a rule allows: each combination of the values a rule reads is checked once.
+"""Boolean masks of the combinations that a rule allows; each combination of the values it reads is checked once.
 
 A rule reads few knobs, and the options of a part differ in them far less often than in all knobs. So a rule is checked
 on the distinct values of the knobs it reads, and its verdict is looked up for everything else.
@@ -24,7 +24,7 @@ Option = dict[str, KnobValue]
 Codes = NDArray[np.intp]
 
 MAX_JUDGED = 200_000
-"""Most combinations of one rule's values that are all judged."""
+"""Most combinations of the values that one rule reads for which a table is made."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class VerdictTable:
     """For each variable: index of each option on the variable's axis."""
 
     def of(self, options: Sequence[Codes]) -> NDArray[np.bool_]:
-        """Returns the verdict on each row; ``options`` has one column of option numbers for each variable."""
+        """Returns the verdict on each combination. ``options``: each variable's option index by combination."""
         found: NDArray[np.bool_] = self.holds[
             tuple(code[column] for code, column in zip(self.codes, options, strict=True))
         ]
@@ -73,7 +73,7 @@ class Verdicts:
         self.resources = resources
         self.reference = reference
         self.tables: dict[Hashable, NDArray[np.bool_]] = {}
-        """Verdict table by its inputs; parts with equal inputs share a table."""
+        """Inputs -> verdicts; parts with equal inputs share a table."""
         self._known: dict[Rule, dict[tuple[KnobValue | None, ...], bool]] = {}
 
     def holds(self, rule: Rule, values: Mapping[str, KnobValue]) -> bool:
@@ -89,7 +89,7 @@ class Verdicts:
 class JudgedPart:
     """A part of a space, with the verdicts of each rule on its combinations.
 
-    A column holds the option number of a variable for each row.
+    A column has one variable's option index in each of a list of combinations.
     """
 
     def __init__(self, part: SpacePart, verdicts: Verdicts) -> None:
@@ -101,7 +101,7 @@ class JudgedPart:
         self.reads = {
             rule: tuple(i for i, names in enumerate(self._knobs) if not names.isdisjoint(rule.reads)) for rule in RULES
         }
-        """Of every rule the numbers of the variables it reads."""
+        """Rule -> indices of the variables that it reads."""
 
     def holds(self, rule: Rule, options: Iterable[Option] = ()) -> bool:
         """Tells whether ``rule`` allows the part's context together with ``options``."""
@@ -112,7 +112,7 @@ class JudgedPart:
         return _merged(self.part.context, options)
 
     def allow(self, rule: Rule, columns: Mapping[int, Codes]) -> NDArray[np.bool_]:
-        """Returns the verdict of ``rule`` on each row; ``columns`` holds the variables that the rule reads."""
+        """Returns the verdict of ``rule`` on each combination; ``columns``: variable index -> column."""
         read, table = self.reads[rule], self.table(rule)
         if table is not None:
             return table.of([columns[i] for i in read])
@@ -163,5 +163,5 @@ def _merged(context: Mapping[str, KnobValue], options: Iterable[Option]) -> Opti
 
 @functools.lru_cache(maxsize=8)
 def verdicts_of(resources: Resources, reference: Reference) -> Verdicts:
-    """Returns the verdicts on one machine; cached for the last few machines, because a search needs them often."""
+    """Returns the verdicts for one machine; cached for the last few machines, because a search asks often."""
     return Verdicts(resources, reference)

@@ -1,6 +1,6 @@
 """Changes values in YAML text; comments, order, quotes and blanks stay unchanged.
 
-Only the text of a value is replaced, at the place that the parser gives; a new key is added at the end of its mapping.
+Only the text of a value is replaced, at the parser's position; a new key is added at the end of its mapping.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Path = tuple[str, ...]
 
 _LOADER = yaml.SafeLoader  # the one whose marks count characters
 MAPPING = yaml.MappingNode
-"""Value of a mapping in ``Document.values``."""
+"""Value in ``Document.values`` of a key that has a mapping."""
 
 
 class YamlEditError(ValueError):
@@ -25,7 +25,7 @@ class YamlEditError(ValueError):
 
 @dataclass(frozen=True)
 class Document:
-    """Positions of the values of the two outer levels in ``text``."""
+    """Positions in ``text`` of the values of the two outermost levels."""
 
     text: str
     root: yaml.MappingNode
@@ -35,7 +35,7 @@ class Document:
 
 
 class _OneLine(yaml.SafeDumper):
-    """Writes text with ends of lines escaped, because YAML folds them to a space in plain or single-quoted text."""
+    """Writes multi-line text with escaped line breaks, which YAML would fold to spaces in plain or single quotes."""
 
 
 _OneLine.add_representer(

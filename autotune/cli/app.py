@@ -45,10 +45,10 @@ GROUPS = {
 
 
 class CommandGroups(TyperGroup):
-    """Lists the commands in groups, and refuses words that no command takes."""
+    """Lists the commands in groups, and refuses unknown words."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuses an empty word, which a shell makes of an unset variable; takes ``help`` for ``--help``."""
+        """Refuses an empty argument, as from an unset shell variable; treats ``help`` as ``--help``."""
         args = [*args[1:], "--help"] if args[:1] == ["help"] else ["--version"] if args == ["version"] else args
         for before, word in pairwise(["autotune", *args]):
             if before == "start" == args[0] and not word.startswith("-"):
@@ -60,7 +60,7 @@ class CommandGroups(TyperGroup):
         return super().parse_args(ctx, args)
 
     def main(self, *args: Any, **more: Any) -> Any:
-        """Runs a command line. Refusals by Typer get our own wording, with the refused value."""
+        """Runs a command line; rewords Typer's error messages to include the refused value."""
         try:
             sys.exit(super().main(*args, **{**more, "standalone_mode": False}))
         except TyperException as error:

@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from autotune.documents.study import plain
 
 WIDTH = 80
-"""Columns of everything drawn where there is no terminal; a terminal has its own."""
+"""Width in columns of output that does not go to a terminal."""
 
 
 def out(most: int | None = 100) -> Console:
@@ -77,7 +77,7 @@ def record(value: Any) -> None:
 
 
 class _Output(io.TextIOWrapper):
-    """Standard output. Its errors name it, so that a full stdout is not reported as a full home."""
+    """Standard output whose errors name it, so that a full disk behind stdout is not reported as a full home folder."""
 
     def write(self, text: str) -> int:
         written: int = self._do(super().write, text)

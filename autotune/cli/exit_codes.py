@@ -1,4 +1,4 @@
-"""Meanings of the program's exit codes (docs/decisions/0012-exit-codes.md); our exceptions carry their own."""
+"""Exit codes of the program (docs/decisions/0012-exit-codes.md); exceptions of ``autotune.errors`` have their own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ NOTHING_FEASIBLE = 3
 NO_RESULT = 4
 """The budget was spent before a result."""
 ACT_SOON, ACT_NOW = 3, 4
-"""What ``watch`` found."""
+"""Urgency of what ``watch`` found."""
 RUN_AGAIN = 75
-"""A scheduler took the machine away; the same command goes on. The EX_TEMPFAIL of sysexits.h."""
+"""Ended at a scheduler's notice; the same command continues. EX_TEMPFAIL of sysexits.h."""
 SIGNAL = 128
 """Base to which the signal's number is added."""
 INTERRUPTED = 130

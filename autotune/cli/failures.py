@@ -33,8 +33,8 @@ _MENDABLE: Mapping[int | None, tuple[type[AutotuneError], str]] = {
 def exit_code_of(run: Callable[[], None]) -> int:
     """Runs a command line, and returns the exit code of its error, if any.
 
-    Our own errors carry a code. A bad space is bad usage. Any other error is a fault of the program: its traceback goes
-    to a crash file.
+    Our own errors have a code; ``SpaceError`` has that of ``UsageError``. Any other error is a fault of the program:
+    its traceback goes to a crash file.
     """
     forget_settings()
     try:
@@ -78,7 +78,7 @@ def _expected(error: Exception, code: int) -> int:
 
 
 def _of_the_files(error: OSError) -> int:
-    """Returns the exit code of a file error. Explains a full disk and the like; any other error is unexpected."""
+    """Reports a file error and returns its exit code; errors outside ``_MENDABLE`` are unexpected."""
     if error.errno == errno.ENOENT and os.readlink("/proc/self/cwd").endswith(" (deleted)"):
         return _expected(UsageError("the folder that this runs in is gone; change to another"), UsageError.exit_code)
     if error.errno not in _MENDABLE:
@@ -99,7 +99,7 @@ def _unexpected(error: Exception) -> int:
 
 
 def _settings() -> Settings:
-    """Returns the settings in use. If the environment has bad ones, returns those of a home in the temporary folder."""
+    """Returns the settings in use; if the environment's are invalid, those of a home folder in the temporary folder."""
     try:
         return settings_in_use()
     except UsageError:

@@ -35,13 +35,13 @@ _database: ContextVar[str | None] = ContextVar("named_database", default=None)
 
 
 def place_named(home: Path | None) -> str:
-    """Returns the option that the user gave for a local home or database; empty without one."""
+    """Returns the given option of ``--home`` and ``--database``; empty if neither is given."""
     return "--home" if home is not None else "--database" if _database.get() is not None else ""
 
 
 def settings_for(home: Path | None) -> Settings:
     """Returns the environment's settings with ``--home`` and ``--database``, and keeps them for crash files. Raises
-    ``UsageError`` if the home cannot be a folder, or the database address contains a password."""
+    ``UsageError`` if ``home`` cannot be a folder, or the database address contains a password."""
     settings = read_settings(home=home, database=_database.get())
     if home and not (settings.own_database or _database.get()) and settings.home.database.exists():
         console.say(f"${DATABASE_VARIABLE} names another database than the one in --home: that one is used")

@@ -10,7 +10,7 @@ from autotune.wording.text import clean_line
 
 BLOCK = 1 << 16
 LONGEST_LINE = 1 << 20
-"""Characters after which a line without an end is shown in pieces."""
+"""Characters after which an unfinished line is shown in parts."""
 
 
 class _Lines:

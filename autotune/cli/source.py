@@ -1,4 +1,4 @@
-"""Sources of studies for the reading commands: a local database and home, or a server (``--url``)."""
+"""Sources of studies for the reading commands: a local database and home folder, or a server (``--url``)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trainer.child.contract import NoteRecord
 if TYPE_CHECKING:
     from api.client import Client
 
-_URL_HELP = "Ask the server at this address (`autotune serve`) instead; $AUTOTUNE_TOKEN is its token."
+_URL_HELP = "Read from the `autotune serve` at this address instead; $AUTOTUNE_TOKEN is its token."
 UrlOption = Annotated[str | None, typer.Option(metavar="URL", help=_URL_HELP)]
 
 
@@ -86,8 +86,8 @@ class Served:
 
 @contextmanager
 def source_at(home: Path | None, url: str | None) -> Iterator[Here | Served]:
-    """Opens the server at ``url``, else this machine. Raises ``UsageError`` if ``url`` is invalid or a home or database
-    is given too, and ``NotFoundError`` if this machine has no database."""
+    """Opens the server at ``url``, else this machine. Raises ``UsageError`` if ``url`` is invalid or ``--home`` or
+    ``--database`` is given too, and ``NotFoundError`` if this machine has no database."""
     if url is None:
         with reading(home) as (settings, store):
             yield Here(settings, store)

@@ -14,7 +14,7 @@ from autotune.cli import exit_codes
 from autotune.errors import UsageError
 
 GRACE_S = 25.0
-"""Slurm and Kubernetes send SIGKILL 30 s after SIGTERM."""
+"""Default of ``--grace`` in seconds: Slurm and Kubernetes send SIGKILL 30 s after SIGTERM."""
 LAST_S = 2.0
 """Seconds of the grace period reserved for ending processes that have not ended by themselves."""
 PREEMPTING = (signal.SIGTERM, signal.SIGUSR1)
@@ -31,7 +31,7 @@ class Notice:
 
     @staticmethod
     def of(grace_s: float, names: Sequence[str]) -> Notice:
-        """Returns a notice with further signals, named such as USR2. Raises ``UsageError``."""
+        """Returns a notice with further signals, such as ``USR2``. Raises ``UsageError``."""
         if grace_s < 2 * LAST_S:
             raise UsageError(f"--grace must be {2 * LAST_S:.0f}s or more, so that a trial can be ended")
         return Notice(grace_s, frozenset(PREEMPTING) | {_number(name) for name in names})
@@ -58,10 +58,10 @@ class SignalStop:
         self.signal: int | None = None
         self.preempted = False
         self.bound = threading.Timer(self._notice.grace_s - LAST_S, self._leave)
-        """Ends the process if nothing else does; runs from a scheduler's notice on."""
+        """Timer that a scheduler's notice starts; ends this process shortly before the grace period ends."""
         self.bound.daemon = True
         self.abandon: Callable[[], object] = lambda: None
-        """Ends the processes of the study at once."""
+        """Called to kill the study's processes at once."""
 
     def __call__(self, number: int, _: FrameType | None) -> None:
         self.signal = number
@@ -107,7 +107,7 @@ def leaving(notice: Notice) -> Iterator[None]:
 
 
 def on_interrupt(action: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
-    """Sets the action of Ctrl-C, unless this process was started with Ctrl-C ignored."""
+    """Sets the handler of SIGINT, unless this process was started with SIGINT ignored."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, action)
 

@@ -25,7 +25,7 @@ KNOBS: Mapping[str, Knob] = MappingProxyType({knob.name: knob for knob in _ALL})
 
 
 def add_framework(name: str, title: str, facts: Facts, settings: Mapping[str, Setting]) -> None:
-    """Adds the framework of another package, whose ``settings`` are knob -> setting."""
+    """Registers a framework that another package provides. ``settings``: knob -> setting."""
     SHORT[name], TITLES[name], FACTS[name] = name, title, facts
     for knob, setting in settings.items():
         KNOBS[knob].frameworks[name] = setting
@@ -35,7 +35,7 @@ _MOVING = tuple(name for name, knob in KNOBS.items() if knob.moves_lengths)
 
 
 def moving_lengths(configuration: Mapping[str, KnobValue]) -> tuple[KnobValue | None, ...]:
-    """Returns the values of the knobs that change completion lengths; equal values replay the same lengths."""
+    """Returns the values of the knobs that change completion lengths; trials with equal values replay equal lengths."""
     return tuple(configuration.get(name) for name in _MOVING)
 
 
@@ -84,7 +84,7 @@ def effects_of_change(
 
 
 def _share(values: Mapping[str, KnobValue], unset: Mapping[str, KnobValue]) -> Fraction:
-    """Returns the share of an update's rows that one generation yields."""
+    """Returns completions per generation / completions per update."""
     steps, whole = values.get("steps_per_generation"), values.get("gradient_accumulation_steps")
     whole = unset.get("gradient_accumulation_steps", 1) if whole is None else whole
     if steps is None or steps == ACCUMULATION:
@@ -93,7 +93,7 @@ def _share(values: Mapping[str, KnobValue], unset: Mapping[str, KnobValue]) -> F
 
 
 def keys_of(framework: str, reach: Reach) -> dict[str, str]:
-    """Returns knob -> key, as the catalogue writes it, of every knob that ``framework`` sets by ``reach``."""
+    """Returns knob -> key of every knob whose setting in ``framework`` has this ``reach``."""
     settings = ((name, knob.frameworks.get(framework)) for name, knob in KNOBS.items())
     return {name: setting.key for name, setting in settings if setting is not None and setting.reach is reach}
 
@@ -101,7 +101,7 @@ def keys_of(framework: str, reach: Reach) -> dict[str, str]:
 def plain_keys(framework: str, translated: Collection[str], *, dotted: bool = False) -> dict[str, str]:
     """Returns knob -> key of every native knob whose value is passed on unchanged under one key.
 
-    Omits texts that are not keys (``bf16/fp16``, an option of a server). Removes Hydra's ``+`` before a key.
+    Omits catalogue texts that are not single keys (``bf16/fp16``, a server's option). Removes Hydra's ``+``.
     """
     found = {name: key.removeprefix("+") for name, key in keys_of(framework, Reach.NATIVE).items()}
     return {
@@ -112,7 +112,7 @@ def plain_keys(framework: str, translated: Collection[str], *, dotted: bool = Fa
 
 
 def places_in(framework: str, mapping: str) -> dict[str, tuple[str, ...]]:
-    """Returns knob -> path of names to its value inside the key ``mapping`` of ``framework``."""
+    """Returns knob -> keys to its value inside ``mapping``, a mapping in the configuration of ``framework``."""
     found = keys_of(framework, Reach.NATIVE)
     return {name: tuple(key.split(".")[1:]) for name, key in found.items() if key.split(".")[0] == mapping}
 

@@ -37,7 +37,7 @@ SERVER: dict[str, tuple[KnobValue, ...]] = {**ENGINE, "rollout_mode": ("server",
 Direction = Literal[-1, 0, 1]
 
 ENGINE_ARGUMENT = "trl.generation.vllm_generation.LLM(%s=...)"
-"""Constructor of the engine in TRL's colocated mode; a seam adds arguments by replacing it."""
+"""Constructor of TRL's colocated engine; a monkeypatch (seam) adds arguments to its calls."""
 ENGINE_ARGUMENT_0_18 = "trl.trainer.grpo_trainer.LLM(%s=...)"
 """Constructor of the engine in TRL 0.18, which Open-R1 pins."""
 
@@ -48,7 +48,7 @@ def native(key: str, default: KnobValue | None = None, *, follows: str = "") -> 
 
 
 def seam(place: str, default: KnobValue | None = None, *, follows: str = "") -> Setting:
-    """Builds the setting of a knob that a patch of ``place`` in the framework sets (a seam)."""
+    """Builds the setting of a knob that is set by monkeypatching ``place``, a name in the framework (a seam)."""
     return Setting(place, Reach.SEAM, default, follows)
 
 
@@ -58,7 +58,7 @@ def environment(variable: str, default: KnobValue | None = None) -> Setting:
 
 
 def training(direction: Direction, phases: frozenset[str]) -> tuple[MemoryEffect, ...]:
-    """Returns memory effects of the training process: on the device, and on the host for a CPU or a copy."""
+    """Returns memory effects of the training process: on the GPU, and on the host (training on a CPU, or a copy)."""
     return (MemoryEffect("device", phases, direction), MemoryEffect("host", phases, direction))
 
 
@@ -115,7 +115,7 @@ def engine_settings(
 def keyed(
     default: KnobValue | None, common: str = "", own: Mapping[str, KnobValue] = MappingProxyType({}), **keys: str
 ) -> dict[str, Setting]:
-    """Returns native settings by framework: keys, which are ``common`` in TRL, Open-R1 and ms-swift unless named.
+    """Returns framework -> native setting; the key is ``common`` in TRL, Open-R1 and ms-swift unless given.
 
     ``default`` is the default of every framework that ``own`` does not name.
     """

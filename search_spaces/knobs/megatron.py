@@ -49,11 +49,11 @@ def _number(
     needs: dict[str, tuple[KnobValue, ...]] = MEGATRON,
     follows: str = "",
 ) -> Knob:
-    """Builds a knob for a whole number of Megatron; its default is ``least``.
+    """Builds a knob for an integer setting of Megatron in verl and ms-swift; its default is ``least``.
 
     Args:
         key: verl's key; its last part is ms-swift's key unless ``swift`` names another.
-        follows: knob whose value is the default in verl.
+        follows: knob whose value is the default in verl, instead of ``least``.
     """
     return number(
         name=name,

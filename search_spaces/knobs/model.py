@@ -30,14 +30,14 @@ _RANKS = {effect: rank for rank, effect in enumerate(Effect)}
 
 
 class Restart(IntEnum):
-    """Part of the stack that restarts when a knob changes between two trials of one process; ascending in cost."""
+    """What must restart if a knob changes between two trials in one process; ascending in cost."""
 
     NONE = 0
-    """Only the trainer is built anew, as for every trial."""
+    """Nothing but the trainer, which is rebuilt for every trial."""
     ENGINE = 1
-    """The colocated rollout engine is built anew."""
+    """The colocated rollout engine."""
     PROCESS = 2
-    """The process restarts: the knob decides imports, patches, a process-wide switch, a variable that is read once, or
+    """The process: the knob decides imports, patches, a process-wide switch, a variable that is read once, or
     the number of processes."""
 
 
@@ -47,7 +47,7 @@ class Reach(StrEnum):
     NATIVE = "native"
     """The framework has a setting."""
     SEAM = "seam"
-    """Set from outside by replacing a constant or a call of the framework."""
+    """Set by monkeypatching a constant or a call of the framework."""
     ENVIRONMENT = "environment"
     """The process is started with a variable that a library below the framework reads."""
 
@@ -66,19 +66,19 @@ class Setting:
     """Key, reach and default of a knob in one framework."""
 
     key: str
-    """The framework's own key, the place a seam replaces, or the variable."""
+    """The framework's own key, the name that a seam monkeypatches, or the environment variable."""
     reach: Reach
     default: KnobValue | None = None
     """Default value; ``None`` if it depends on other settings."""
     follows: str = ""
     """Knob whose value is the default of this knob."""
     by_seam: tuple[KnobValue, ...] = ()
-    """Values that the native setting cannot take and a seam sets."""
+    """Values that only a seam can set."""
 
 
 @dataclass(frozen=True)
 class MemoryEffect:
-    """Effect of a knob on the need of one memory pool.
+    """Effect of a knob on the memory that a configuration needs in one pool.
 
     ``direction`` +1: a larger number (False < True), or a value later in ``Knob.order``, needs at least as much; -1: at
     most as much; 0: not monotonic, so two configurations can only be compared if they agree on the knob. A knob without
@@ -115,15 +115,15 @@ class Knob:
     order: tuple[KnobValue, ...] = ()
     """Known values of a choice, ascending in memory where ``memory`` gives a direction."""
     others: tuple[KnobValue, ...] = ()
-    """Known values of a choice that have no place in ``order``."""
+    """Known values of a choice that are not in ``order``."""
     bounds: tuple[float | None, float | None] = (None, None)
     """Least and largest number."""
     words: tuple[str, ...] = ()
-    """Words a number may be given as in a space file."""
+    """Words that a space file may use instead of a number."""
     open: bool = False
-    """A choice may take values that are not known."""
+    """True if a choice may have other values than the known ones."""
     derived: bool = False
-    """Follows from other knobs in a search; a space cannot list the knob."""
+    """True if a search computes the value from other knobs; a space cannot list the knob."""
     needs: Mapping[str, tuple[KnobValue, ...]] = field(default_factory=dict)
     """The knob has an effect only if each of these knobs has one of these values."""
     inactive: KnobValue | None = None
@@ -131,7 +131,7 @@ class Knob:
     without_gpu: KnobValue | None = None
     """Value of an unset knob on a CPU, set by our launcher; ``None``: the framework's default."""
     moves_lengths: bool = False
-    """Completions become longer or shorter: no trial at one value replays the lengths recorded at another."""
+    """True if the knob changes completion lengths: each value has its own recorded lengths."""
     alike: tuple[tuple[Effect, frozenset[KnobValue]], ...] = ()
     """Sets of values; a change within one set has a milder effect than ``effect``."""
 
@@ -147,7 +147,7 @@ class Knob:
         return min([self.effect, *milder], key=lambda e: e.rank)
 
     def unset_value(self, framework: str, device: str = "cuda") -> KnobValue | None:
-        """Returns the value of the unset knob; ``None`` without a setting, or if the value follows other knobs."""
+        """Returns the value that an unset knob has; ``None`` without a setting, or if it depends on other knobs."""
         setting = self.frameworks.get(framework)
         if setting is None:
             return None
@@ -174,7 +174,7 @@ class Knob:
 
     @property
     def choices(self) -> tuple[KnobValue, ...]:
-        """Every known value of a choice."""
+        """Every known value of a choice: ``order`` and ``others``."""
         return self.order + self.others
 
     @property
@@ -226,10 +226,10 @@ def show(value: object) -> str:
 
 
 LONGEST = 20
-"""Most digits of a setting; Python refuses to convert thousands of digits."""
+"""Most digits of an integer; Python refuses to convert thousands of digits."""
 
 
 def whole_number(text: str) -> int | None:
-    """Returns the number of a decimal text; ``None`` for any other text or too many digits."""
+    """Parses a decimal integer; ``None`` for any other text or too many digits."""
     digits = text.lstrip("0") or text[-1:]
     return int(digits) if text.isdecimal() and len(digits) <= LONGEST else None

@@ -45,7 +45,7 @@ def check(
     Args:
         configuration: knobs that are not set have the framework's defaults.
         resources: facts that are not known (``None``, no software) rule nothing out.
-        baseline: the reference of rows, prompts and reuse; by default ``resources`` gives them.
+        baseline: fixes rows per update, group size and reuse; by default ``resources`` fixes them.
     """
     return _check(configuration, resources, Reference.of(baseline, resources))
 
@@ -60,7 +60,7 @@ def check_baseline(baseline: Mapping[str, KnobValue], resources: Resources) -> t
 
 
 def _of_other_rows(violated: Violation, case: Case) -> Violation:
-    """Returns ``violated`` with nearest values that change the rows per update, if no values at fixed rows fix it."""
+    """Returns ``violated`` with the nearest legal values at other rows per update, and these rows in its sentence."""
     rule = next(
         (each for each in batch_rules.RULES if each.name == violated.rule and each.judge(case) is not None), None
     )
@@ -83,7 +83,7 @@ def _check(configuration: Mapping[str, KnobValue], resources: Resources, referen
 def is_legal(
     configuration: Mapping[str, KnobValue], resources: Resources, baseline: Configuration | None = None
 ) -> bool:
-    """Tells whether no rule is broken; quicker than ``check``, because no nearest values are searched."""
+    """Tells whether ``configuration`` satisfies all rules; faster than ``check``, which searches nearest values."""
     if any(knob_rules.domain_problem(name, value) for name, value in configuration.items()):
         return False
     case = Case(configuration, resources, Reference.of(baseline, resources))
@@ -100,7 +100,7 @@ def violation(case: Case, rule: Rule, sentence: str) -> Violation:
 def notes(
     configuration: Mapping[str, KnobValue], resources: Resources, baseline: Configuration | None = None
 ) -> tuple[str, ...]:
-    """Returns notes on a legal configuration: rows per update that differ from the baseline's."""
+    """Returns a note if a legal configuration's rows per update differ from the baseline's; else nothing."""
     target = Reference.of(baseline, resources).rows
     batch = batch_of(configuration, resources)
     if target is None or batch.rows == target:
@@ -113,7 +113,7 @@ def notes(
 
 
 _REACH = 4096
-"""Largest distance from a number at which neighbours are tried one by one."""
+"""Largest distance from an integer at which all neighbours are tried as nearest values."""
 _NAMED = 3
 """Most follow-on changes named in one sentence."""
 _SHARES = 100
@@ -121,7 +121,7 @@ _SHARES = 100
 
 
 def nearest(case: Case, broken: Rule, rules: tuple[Rule, ...]) -> tuple[tuple[str, KnobValue], ...]:
-    """Returns for each remedy of ``broken`` the closest value that fixes it and breaks no rule that held before."""
+    """Returns, for each remedy knob, its closest value that satisfies ``broken`` and breaks no other rule anew."""
     held = [r for r in rules if r is not broken and r.judge(case) is None]
     found = ((name, _closest(case, name, broken, held)) for name in broken.remedies)
     return tuple((name, value) for name, value in found if value is not None)

@@ -21,7 +21,7 @@ def whole_groups(case: Case) -> str | None:
 
 @rule(COMPARED, ("steps_per_generation", "micro_batch_size"))
 def fresh_completions(case: Case) -> str | None:
-    """Requires completions to be trained on as often, and as fresh, as in the baseline."""
+    """Requires the baseline's updates per generation; at 1, generations that divide an update evenly."""
     batch, reuse = case.batch, case.reference.reuse
     steps, accumulation = batch.steps, batch.accumulation
     if steps < 1 or accumulation < 1:
@@ -59,9 +59,9 @@ def rows_per_update(case: Case) -> str | None:
 
 
 def _few_prompts(c: Case) -> bool:
-    """Tells whether an update has less than half the prompts of the baseline's, both at the fixed rows.
+    """Tells whether an update has less than half of the baseline's prompts, both counted at the fixed rows.
 
-    So the few per cent that a GPU split is off do not decide.
+    So the few per cent by which a GPU split changes the rows do not matter.
     """
     group = c.reference.group
     return c.reference.rows is not None and group is not None and c.batch.group > 2 * group

@@ -17,17 +17,17 @@ from search_spaces.knobs import KNOBS, defaults
 from search_spaces.knobs.build import ENGINES
 
 COMPARED = frozenset({*BATCH_KNOBS, *RANK_KNOBS})
-"""Knobs the batch algebra reads."""
+"""Knobs that determine the batch."""
 
 
 @dataclass(frozen=True)
 class Violation:
-    """A rule that does not hold, for people and programs."""
+    """A broken rule, with its sentence for people."""
 
     rule: str
     sentence: str
     nearest: tuple[tuple[str, KnobValue], ...] = ()
-    """Single changes that make the configuration legal: (knob, value), most useful first."""
+    """(knob, value): single changes each of which fixes the rule, most useful first."""
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -39,12 +39,12 @@ class Violation:
 
 @dataclass(frozen=True)
 class Reference:
-    """Properties of the baseline that must not change; ``None`` for a free property."""
+    """Properties of the baseline that must not change; ``None`` for a property that may."""
 
     rows: int | None = None
     group: int | None = None
     reuse: Fraction = Fraction(1)
-    """Updates that one generation serves in the baseline; above 1 if the baseline is off-policy."""
+    """Updates per generation in the baseline; above 1 if the baseline is off-policy."""
     micro: int | None = None
 
     @classmethod
@@ -56,7 +56,7 @@ class Reference:
 
     @classmethod
     def own(cls, baseline: Mapping[str, KnobValue], resources: Resources) -> Reference:
-        """Builds the reference of a baseline: its own reuse, and the requested rows and generations."""
+        """Builds the reference to check ``baseline`` itself: its own reuse, rows and group size of ``resources``."""
         reuse = _reuse(batch_of(baseline, resources))
         return cls(resources.rows_per_update, resources.num_generations, reuse)
 
@@ -88,7 +88,7 @@ class Case:
         return max(1, self.number(name) or 1)
 
     def acts(self, name: str) -> bool:
-        """Tells whether every knob that ``name`` needs has a value at which ``name`` has an effect."""
+        """Tells whether ``name`` has an effect: every knob that it needs has a required value."""
         return all(self.get(other) in wanted for other, wanted in KNOBS[name].needs.items())
 
     @property
@@ -179,8 +179,8 @@ class Case:
         return self.on_gpu and capability is not None and tuple(capability) < (major, minor)
 
     def with_knob(self, name: str, value: KnobValue) -> Case:
-        """Returns a copy with one knob changed: knobs without effect get their inactive value, and with fixed rows the
-        accumulation follows the batch.
+        """Returns a copy with one knob changed: knobs that lose their effect get their inactive value, and with fixed
+        rows the accumulation is adjusted.
         """
         values = {**self.values, name: value}
         for other in dependents(name):
@@ -218,7 +218,7 @@ def dependents(name: str) -> tuple[str, ...]:
 class Rule:
     """A named condition.
 
-    ``judge`` returns ``None`` if it holds, else a sentence without its full stop. It reads no knob outside ``reads``.
+    ``judge`` returns ``None`` if the rule holds, else a sentence without full stop. It reads only knobs in ``reads``.
     Nearest legal values are searched among the knobs ``remedies``.
     """
 
@@ -229,7 +229,7 @@ class Rule:
 
 
 def forbid(knobs: str, broken: Callable[[Case], object], sentence: str | Callable[[Case], str]) -> Rule:
-    """Makes a rule of one condition and its sentence; in the braces of a text ``c`` is the case.
+    """Makes a rule that is broken if ``broken`` is true; a text ``sentence`` is a format string with the case as ``c``.
 
     ``knobs``: the rule's name and its remedies, ``name: knob knob``, and after a ``|`` other knobs that it reads;
     ``batch`` stands for ``COMPARED``.
@@ -242,7 +242,7 @@ def forbid(knobs: str, broken: Callable[[Case], object], sentence: str | Callabl
 
 
 def only(limits: Callable[[Case], bool], *rules: Rule) -> tuple[Rule, ...]:
-    """Returns ``rules`` limited to the cases of ``limits``; all others pass."""
+    """Returns ``rules`` limited to cases for which ``limits`` is true; they hold for all others."""
 
     def limited(rule: Rule) -> Rule:
         return replace(rule, judge=lambda case: rule.judge(case) if limits(case) else None)
@@ -253,6 +253,6 @@ def only(limits: Callable[[Case], bool], *rules: Rule) -> tuple[Rule, ...]:
 def rule(
     reads: tuple[str, ...] | frozenset[str], remedies: tuple[str, ...] | None = None
 ) -> Callable[[Callable[[Case], str | None]], Rule]:
-    """Makes a rule of a function, whose name it takes; by default the knobs that it reads are its remedies."""
+    """Decorator: makes a rule of a function, with the function's name. ``remedies``: by default the knobs ``reads``."""
     ways = tuple(reads) if remedies is None else remedies
     return lambda judge: Rule(judge.__name__, frozenset(reads), ways, judge)

@@ -94,7 +94,7 @@ _SEQUENCE = ("sequence_parallel_size", "remove_padding")
 
 @rule((*_SEQUENCE, "training_gpus", "training_engine", *_SPLIT), _SEQUENCE)
 def sequence_parallel(case: Case) -> str | None:
-    """Requires training GPUs that ``sequence_parallel_size`` divides."""
+    """Requires a number of training GPUs divisible by ``sequence_parallel_size``."""
     size = case.at_least_one("sequence_parallel_size")
     if size == 1 or case.megatron:  # it shares them among more than these
         return None

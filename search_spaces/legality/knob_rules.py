@@ -53,11 +53,11 @@ WORKLOAD_KEYS: Mapping[str, str] = MappingProxyType(
         "lora_rank": _TUNER,
     }
 )
-"""Other name for a batch size -> reason why the catalogue has no such knob."""
+"""Name that a user may try for a batch size -> reason why it is not a knob."""
 
 
 def unknown_knob(name: str) -> str:
-    """Returns the sentence on a name that is not in the catalogue, with the nearest knob."""
+    """Returns the message for a name that is not in the catalogue, with the nearest knob."""
     reason = WORKLOAD_KEYS.get(name)
     if reason is not None:
         return f"{show(name)} is not a knob: {reason}"
@@ -67,7 +67,7 @@ def unknown_knob(name: str) -> str:
 
 
 def domain_problem(name: str, value: object) -> str | None:
-    """Returns the problem with a name and its value alone, or ``None``."""
+    """Returns a sentence if the knob is unknown or the value outside its domain; else ``None``."""
     knob = KNOBS.get(name)
     if knob is None:
         return unknown_knob(name)
@@ -79,7 +79,7 @@ def domain_problem(name: str, value: object) -> str | None:
 
 
 def _reachable(knob: Knob) -> Rule:
-    """Makes the rule that the framework has the knob."""
+    """Makes the rule that a configuration sets the knob only if the framework has it."""
     return forbid(
         f"framework_has_knob: | {knob.name}",
         lambda c: knob.name in c.values and c.framework not in knob.frameworks,
@@ -88,7 +88,7 @@ def _reachable(knob: Knob) -> Rule:
 
 
 def _acting(knob: Knob) -> Rule:
-    """Makes the rule that the knob is set only where it has an effect."""
+    """Makes the rule that a knob without effect has its inactive value."""
 
     def judge(case: Case) -> str | None:
         value = case.values.get(knob.name)
@@ -103,7 +103,7 @@ def _acting(knob: Knob) -> Rule:
 
 
 def resting(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """Returns ``values`` with the inactive value of every knob without effect: equal configurations compare equal."""
+    """Returns ``values`` with each knob without effect at its inactive value, so that equivalent ones are equal."""
     case = Case(values, resources)
     return {name: value if (rest := inactive_value_of(name, case)) is None else rest for name, value in values.items()}
 

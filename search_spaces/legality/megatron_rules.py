@@ -66,7 +66,7 @@ def megatron_experts(case: Case) -> str | None:
 
 @rule((TENSOR,))
 def megatron_heads(case: Case) -> str | None:
-    """Requires attention heads divisible by the tensor parallel size; key-value heads divide it or the reverse."""
+    """Requires that the tensor parallel size divides the attention heads, and divides or is divided by the KV heads."""
     size, model = case.at_least_one(TENSOR), case.model
     heads, keys = model.attention_heads, model.key_value_heads
     if heads and heads % size:
@@ -120,7 +120,7 @@ def swift_megatron_prompts(case: Case) -> str | None:
 
 @rule((PIPELINE, FIRST, LAST), (FIRST, LAST, PIPELINE))
 def swift_megatron_stages(case: Case) -> str | None:
-    """Allows own layers of the first and last stage only with several stages (line 887)."""
+    """Requires several pipeline stages if the first or the last has its own number of layers (line 887)."""
     if case.at_least_one(PIPELINE) > 1:
         return None
     own = next((name for name in (FIRST, LAST) if case.number(name)), "")
@@ -128,7 +128,7 @@ def swift_megatron_stages(case: Case) -> str | None:
 
 
 def _rests(name: str) -> Rule:
-    """Makes the rule that refuses setting a knob of PyTorch's modules with Megatron."""
+    """Makes the rule that, with Megatron, refuses a knob of PyTorch's own modules."""
     return forbid(
         f"megatron_rests: {name} {ENGINE}",
         lambda c: c.values.get(name) not in (None, KNOBS[name].inactive_value(c.framework, c.resources.device)),

@@ -1,7 +1,7 @@
 """Rules of Open-R1 alone, which trains with TRL 0.18 by a recipe.
 
-Shared rules judge whole groups (14 divides 7 x 64 rows and not 8 x 64), at least two completions in a group, replicas
-that share the GPUs evenly, and a server's GPUs.
+Shared rules check whole groups (14 divides 7 x 64 completions, not 8 x 64), at least two completions in a group,
+replicas that share the GPUs evenly, and a server's GPUs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REWARDS = (
     *("accuracy", "format", "reasoning_steps", "cosine", "repetition_penalty", "length", "code", "binary_code"),
     *("ioi_code", "cf_code", "code_format", "tag_count", "soft_overlong_punishment"),
 )
-"""Names in Open-R1's registry (``src/open_r1/rewards.py``, ``get_reward_funcs``)."""
+"""Names in Open-R1's registry of rewards (``src/open_r1/rewards.py``, ``get_reward_funcs``)."""
 
 
 def _keyed(knob: Knob) -> Rule:
@@ -61,7 +61,7 @@ RULES = only(lambda c: c.framework == FRAMEWORK, *(_keyed(knob) for knob in KNOB
 
 
 def broken_settings(settings: Mapping[str, Any], batch: Batch) -> list[tuple[str, str]]:
-    """Returns (rule, sentence without its full stop) for the recipe's other keys, given the configuration's batch."""
+    """Returns (rule, message without full stop) of each rule that the recipe's non-knob keys break with ``batch``."""
     get, each = settings.get, batch.ranks * batch.micro
     rows, evaluated = get("generation_batch_size"), get("per_device_eval_batch_size", 8)
     return rules_broken(
@@ -87,12 +87,12 @@ def broken_settings(settings: Mapping[str, Any], batch: Batch) -> list[tuple[str
 
 
 def rules_broken(**rules: object) -> list[tuple[str, str]]:
-    """Returns (rule, sentence) of the rules that have a sentence; any other value means that the rule holds."""
+    """Returns (rule, sentence) of the arguments that are a text; any other value means that the rule holds."""
     return [(name, sentence) for name, sentence in rules.items() if isinstance(sentence, str)]
 
 
 def generation_size(settings: Mapping[str, Any]) -> str | None:
-    """Refuses both keys for the size of a generation at once, as TRL does."""
+    """Refuses the two keys for the size of a generation together, as TRL does."""
     if settings.get("generation_batch_size") is None or settings.get("steps_per_generation") is None:
         return None
     return "generation_batch_size and steps_per_generation cannot both be set; remove generation_batch_size"

@@ -33,14 +33,14 @@ _CHOICES: Mapping[str, tuple[str | bool, ...]] = {
     "scale_rewards": ("group", "batch", "none", True, False),
     "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
 }
-"""Values of keys that TRL compares only in the middle of a step: trl/trainer/grpo_trainer.py of 1.16, lines 2706, 2782,
-3091 and 3109 to 3138."""
+"""Allowed values of keys that TRL checks only in the middle of a step (1.16, trl/trainer/grpo_trainer.py, lines 2706,
+2782, 3091 and 3109 to 3138)."""
 
 
 def check_passthrough(
     settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources
 ) -> tuple[Violation, ...]:
-    """Returns the problems of ``settings`` that the framework would refuse with ``configuration``."""
+    """Returns the violations of ``settings`` that the framework would refuse together with ``configuration``."""
     judge = _JUDGES.get(resources.framework)
     found = () if judge is None else judge(settings, configuration, resources)
     return tuple(Violation(name, f"{sentence}.") for name, sentence in found)

@@ -26,7 +26,7 @@ def compiler_installed(case: Case) -> str | None:
     ("micro_batch_size", "steps_per_generation", "max_num_seqs", "max_num_batched_tokens"),
 )
 def batched_tokens(case: Case) -> str | None:
-    """Requires room for one token of every sequence in an engine step."""
+    """Requires ``max_num_batched_tokens`` of at least ``max_num_seqs``: a token per sequence in an engine step."""
     tokens = case.number("max_num_batched_tokens")
     if not case.vllm or tokens is None:
         return None
@@ -50,7 +50,7 @@ def batched_tokens(case: Case) -> str | None:
 
 @rule(("rollout_engine", "max_model_len"), ("max_model_len",))
 def model_length(case: Case) -> str | None:
-    """Requires ``max_model_len`` from the longest prompt with completion up to the model's positions."""
+    """Requires ``max_model_len`` between the longest prompt plus completion and the model's positions."""
     length = case.values.get("max_model_len")
     if not case.engine or not isinstance(length, int):
         return None
@@ -104,14 +104,14 @@ def quantized_weights(case: Case) -> str | None:
 
 
 def _loading(case: Case) -> str:
-    """Returns the user's key that loads the model in 4 or 8 bit."""
+    """Returns the user's key that loads the model in 4 or 8 bit, for messages."""
     bits = case.resources.quantized.split()[0]
     return f"quant_bits {bits}" if case.framework == "ms_swift" else f"load_in_{bits}bit"
 
 
 UNMERGED = "adapters cannot be merged into packed shards"
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Head sizes of vLLM's attention on a CPU (0.31, vllm/v1/attention/backends/cpu_attn.py:69)."""
+"""Head sizes that vLLM's attention supports on a CPU (0.31, vllm/v1/attention/backends/cpu_attn.py:69)."""
 
 
 @rule(("rollout_engine", "rollout_mode", "rollout_quantization", "kv_cache_dtype"), ("rollout_quantization",))
@@ -149,7 +149,7 @@ def guessed_tokens(case: Case) -> str | None:
     """Requires a GPU, ``speculative_tokens`` and compatible user keys for speculative decoding.
 
     On a CPU vLLM 0.31 gave 59 of 1,024 tokens log-probs up to 4.2 away from the model's: those sampled after a rejected
-    guess. Greedy tokens are right, and so are all tokens without guesses.
+    proposal. Greedy tokens are right, and so are all tokens without speculation.
     """
     if not case.vllm or case.get("speculative_decoding") in (None, "none"):
         return None
@@ -163,7 +163,7 @@ def guessed_tokens(case: Case) -> str | None:
 
 
 def _shares_gpu(case: Case) -> bool:
-    """Tells whether the engine takes another share of the GPU than by default."""
+    """Tells whether ``gpu_memory_utilization`` differs from the framework's default."""
     name = "gpu_memory_utilization"
     return case.values.get(name) not in (None, defaults(case.framework).get(name))
 

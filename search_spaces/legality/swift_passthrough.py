@@ -24,12 +24,12 @@ GONE: Mapping[str, str] = {
     **dict.fromkeys(("use_lmdeploy", "lmdeploy_device", "lmdeploy_session_len"), _LMDEPLOY),
     "lmdeploy_cache_max_entry_count": _LMDEPLOY,
 }
-"""Removed ms-swift argument -> replacement (S16)."""
+"""Removed ms-swift argument -> sentence on its replacement (S16)."""
 OF_MEGATRON: Mapping[str, str] = {
     **dict.fromkeys(("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"), _MEGATRON),
     **dict.fromkeys(("expert_model_parallel_size", "micro_batch_size", "global_batch_size", "train_iters"), _MEGATRON),
 }
-"""Arguments that ``swift rlhf`` does not have and ``megatron rlhf`` does -> the same."""
+"""Argument that only ``megatron rlhf`` has -> sentence for the user."""
 
 
 _LIGER_RESTING: Mapping[str, object] = {
@@ -41,7 +41,7 @@ _LIGER_RESTING: Mapping[str, object] = {
 }
 """Key -> value at which Liger's loss, which does not support the key, may be used (S10)."""
 _LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "real", "fipo")
-"""Values that ms-swift compares only in the middle of a step (``grpo_trainer.py`` 1050 to 1145)."""
+"""Allowed ``loss_type``, which ms-swift checks in the middle of a step (``grpo_trainer.py`` 1050 to 1145)."""
 
 
 def problems(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> list[tuple[str, str]]:
@@ -72,7 +72,7 @@ def problems(settings: Settings, configuration: Mapping[str, KnobValue], resourc
 
 
 def uneven_evaluation(settings: Settings, batch: Batch, rows: object) -> str | None:
-    """Requires whole groups in an evaluation of ``rows`` a rank (S5; ``rlhf_trainers/args_mixin.py:232``)."""
+    """Requires whole groups in an evaluation batch of ``rows`` per rank (S5; ``rlhf_trainers/args_mixin.py:232``)."""
     group = settings.get("num_generations_eval") or batch.group
     if not isinstance(rows, int) or not isinstance(group, int) or group < 1 or (rows * batch.ranks) % group == 0:
         return None

@@ -17,7 +17,7 @@ from search_spaces.legality.case import COMPARED, Case, forbid, only, rule
     ("sequence_parallel_size", "gradient_accumulation_steps", "steps_per_generation"),
 )
 def swift_sequence_steps(case: Case) -> str | None:
-    """Requires an accumulation that the ranks of a sequence divide: ms-swift multiplies its setting by their number."""
+    """Requires an accumulation divisible by ``sequence_parallel_size``, by which ms-swift multiplies its setting."""
     size = case.at_least_one("sequence_parallel_size")
     if size == 1 or case.megatron:
         return None

@@ -1,4 +1,4 @@
-"""Rules of verl 0.9.1 that verl applies late or silently; V numbers are those of docs/verl.md.
+"""Rules of verl 0.9.1 that verl checks late or not at all; V numbers are those of docs/verl.md.
 
 verl checks V1, V4 and V11 before it starts (``verl/utils/config.py``, ``workers/config/actor.py``) and the others in
 its workers, after the model is loaded. Shared rules cover V7 (``token_budget``), V10 (``tensor_parallel_world``), V11
@@ -20,7 +20,7 @@ _OPTIMIZERS = (
 
 @rule(("sequence_parallel_size", "training_engine"), ("sequence_parallel_size",))
 def verl_ulysses_heads(case: Case) -> str | None:
-    """Requires attention heads that the ranks of a sequence divide (``models/transformers/monkey_patch.py:343``)."""
+    """Requires heads divisible by ``sequence_parallel_size`` (``models/transformers/monkey_patch.py:343``)."""
     size, model = case.at_least_one("sequence_parallel_size"), case.resources.model
     if size == 1 or case.megatron:
         return None

@@ -15,7 +15,7 @@ class Published:
     """A published configuration, as its authors launch it."""
 
     name: str
-    """``openr1:qwen2.5-1.5b-demo``: how the command line calls the framework, and which of its configurations."""
+    """The framework's name on the command line and the configuration's, such as ``openr1:qwen2.5-1.5b-demo``."""
     framework: str
     """Name of the framework in the catalogue."""
     model: str
@@ -25,17 +25,17 @@ class Published:
     configuration: Configuration
     """Knobs that the source sets; with a rollout server, ``rollout_gpus`` is one of them."""
     workload: Mapping[str, Any]
-    """Other keys of the source that change the learning, in the framework's own words."""
+    """Non-knob keys of the source that change learning, as the framework spells them."""
     max_prompt_length: int | None
-    """Tokens; ``None`` if the source sets no limit."""
+    """Maximum prompt length in tokens; ``None`` if the source sets no limit."""
     max_completion_length: int
-    """Longest completion, in tokens."""
+    """Maximum completion length in tokens."""
     dataset: str
     """Hub id of the dataset."""
     rewards: tuple[str, ...]
     """Names of the rewards in the framework."""
     source: str
-    """Repository, commit or tag, file, and the place of the launch command."""
+    """Repository, commit or tag, file, and where the launch command stands."""
     notes: tuple[str, ...] = field(default=())
     """Properties that a reader of the source would not expect, a sentence each."""
 

@@ -56,7 +56,7 @@ def _possible(baseline: Published, gpus: int, colocated: str) -> bool:
 
 
 def _splits(baseline: Published, gpus: int, colocated: str) -> Iterator[_Split]:
-    """Yields ways to split ``gpus`` into training and serving, nearest to the published share first."""
+    """Yields splits of ``gpus`` into training and rollout server, nearest to the published share first."""
     if not baseline.rollout_gpus or gpus == 1 or colocated:
         yield _Split(gpus, 0)
         return
@@ -103,7 +103,7 @@ def _scaled(baseline: Published, gpus: int, split: _Split, batch: Batch, colocat
 
 
 def _logprob(values: dict[str, KnobValue], rows: int) -> list[str]:
-    """Sets ``logprob_rows`` to a divisor of a rank's ``rows``, as verl demands; returns a sentence if it changes."""
+    """Sets ``logprob_rows`` to a divisor of a rank's ``rows``, as verl requires; returns a sentence on the change."""
     was = int(values["logprob_rows"])
     fitting = max(n for n in range(1, min(was, rows) + 1) if rows % n == 0)
     values["logprob_rows"] = fitting
@@ -111,7 +111,7 @@ def _logprob(values: dict[str, KnobValue], rows: int) -> list[str]:
 
 
 def _rows(baseline: Published, batch: Batch) -> list[str]:
-    """Returns sentences that compare the rows per update with the published rows."""
+    """Returns sentences that compare rows per update with those of the published run."""
     was = baseline.configuration
     own = (baseline.training_gpus, int(was["micro_batch_size"]), int(was["gradient_accumulation_steps"]))
     here = (batch.ranks, batch.micro, batch.accumulation)

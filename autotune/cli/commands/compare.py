@@ -29,7 +29,7 @@ from search_spaces.knobs import Effect, defaults, effects_of_change
 from search_spaces.knobs.model import whole_number
 
 VALUE_WIDTH = 21
-"""Cells of each side's column."""
+"""Width of each side's column in terminal cells."""
 
 
 def compare(
@@ -120,7 +120,7 @@ def _values(side: ComparedSide, own: Mapping[str, KnobValue | None]) -> dict[str
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """Converts a comparison to JSON; ``ratio`` is b / a - 1."""
+    """Converts a comparison to JSON; ``ratio`` is B's tokens/hour / A's - 1."""
     found = comparison.changes
     return {
         "a": side_json(comparison.a),

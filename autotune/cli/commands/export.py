@@ -35,13 +35,13 @@ TrialOption = Annotated[
     int | None, typer.Option(min=0, help="Export the configuration of trial N instead of a row.", metavar="N")
 ]
 NativeOption = Annotated[
-    bool, typer.Option("--native-only", help="Export the best configuration that needs none of our code.")
+    bool, typer.Option("--native-only", help="Export the fastest configuration that needs no patches by autotune.")
 ]
 
 
 @dataclass(frozen=True)
 class ExportOptions(SizedOptions):
-    """Options of ``autotune export``; those of ``SizedOptions`` and ``gpus`` to ``python`` apply without a study."""
+    """Options of ``autotune export``; those of ``SizedOptions`` and ``gpus`` to ``python`` apply with ``--config``."""
 
     study: StudyArgument = None
     row: RowOption = 1
@@ -161,7 +161,7 @@ def _write_optuna(study: Study, trials: Sequence[Trial], file: Path, *, as_json:
 
 
 def _format(study: Study, chosen: str | None) -> str:
-    """Returns the name of the format. Raises ``UsageError`` if the study did not measure that framework."""
+    """Returns the framework of the exported files. Raises ``UsageError`` if the study used another framework."""
     own = SHORT.get(study.spec.framework, study.spec.framework)
     if chosen is not None and resolved(chosen) != study.spec.framework:
         raise UsageError(

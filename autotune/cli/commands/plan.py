@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanOptions(SizedOptions):
-    """All of ``autotune plan``."""
+    """All options of ``autotune plan``."""
 
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="DIR|FILE|ID", help="Model folder, config.json, or hub id in the local cache. Default: --config's."
+            metavar="DIR|FILE|ID", help="Model folder, config.json, or hub id. Default: the model that --config names."
         ),
     ] = None
     gpu: Annotated[str, typer.Option(help="Kind of GPU, such as h100, a100, l20, l4.")] = "h100"
@@ -39,7 +39,7 @@ class PlanOptions(SizedOptions):
         float | None, typer.Option(min=0.1, max=1e6, metavar="TFLOPS", help="Dense BF16 or FP16 TFLOPS of a GPU.")
     ] = None
     gpu_bandwidth: Annotated[
-        float | None, typer.Option(min=1, max=1e6, metavar="GB/S", help="Its memory bandwidth, in GB/s.")
+        float | None, typer.Option(min=1, max=1e6, metavar="GB/S", help="Memory bandwidth of a GPU, in GB/s.")
     ] = None
     gpus: Annotated[int, typer.Option(min=1, max=4096, help="GPUs of each node.")] = 1
     nodes: NodesOption = 1
@@ -106,7 +106,7 @@ def _refuse_beside_config(options: PlanOptions) -> None:
 
 
 def _configured(options: PlanOptions) -> Question:
-    """Returns the question about the user's own configuration; its model is that of ``--model``, or the file's."""
+    """Returns the question about the user's configuration; the model is ``--model``'s, else the configuration's."""
     from autotune.cli.commands.start_request import paper_request
     from autotune.forecast.answer import Machine
     from autotune.forecast.gpus import gpu_of
@@ -152,7 +152,7 @@ def _show_plan(question: Question, options: PlanOptions) -> None:
 
 
 def _whole_run(plan: Plan, updates: int, price: float | None) -> WholeRun:
-    """Estimates a run with the fastest configuration, and one with the user's own or the defaults if those fit."""
+    """Estimates a run with the fastest configuration, and one with the user's or the default one if that fits."""
     from autotune.forecast.answer import LIKELY
     from autotune.recommendation.whole_run import WholeRun, hours_of
 

@@ -109,7 +109,7 @@ def _write(texts: Mapping[Path, str]) -> None:
 
 
 def _answers_file(exports: Sequence[Exported | str]) -> str:
-    """Returns a section with the exported file of the recommendation; empty if it cannot be exported."""
+    """Returns a section with the recommendation as the framework's file; empty if it cannot be exported."""
     from autotune.report.markdown import block
 
     made = next((first for first in exports[:1] if not isinstance(first, str)), None)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from api.serving import Address
 
 NICE = 10
-"""Niceness of a separate server: a trial that needs the core has priority, and the pages still get a tenth of it."""
+"""Niceness of a separate server: trials get about 90 % of a contended core, and the pages 10 %."""
 
 
 def serve(
@@ -42,7 +42,7 @@ def serve(
     nice: Annotated[
         int,
         typer.Option(
-            min=0, max=19, help="Lowest niceness of the server process; 0 keeps the present one.", metavar="N"
+            min=0, max=19, help="Raise the server's niceness to at least N; 0 leaves it unchanged.", metavar="N"
         ),
     ] = NICE,
     home: HomeOption = None,
@@ -86,14 +86,14 @@ def _serve(settings: Settings, address: Address) -> None:
 
 
 def give_way(least: int) -> None:
-    """Raises the niceness of the process and of later threads to at least ``least`` (0 to 19), if the platform supports
-    it. Not for processes that start trials: trials would inherit it."""
+    """Raises the niceness of this process and its later threads to at least ``least`` (0 to 19), if the platform has
+    one. Not for processes that start trials, which would inherit the niceness."""
     if hasattr(os, "nice"):
         os.nice(max(0, least - os.nice(0)))
 
 
 class _EndedError(Exception):
-    """A signal asked for the end."""
+    """Raised by a signal handler to end the server."""
 
 
 @contextmanager

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="space",
-    help="Shows a search space, and checks which combinations are legal.",
+    help="Shows a search space, and checks which of its configurations are legal.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -51,7 +51,7 @@ class MachineOptions:
 
 @dataclass(frozen=True)
 class ShowOptions(MachineOptions):
-    """All of ``autotune space show``."""
+    """All options of ``autotune space show``."""
 
     rows_per_update: RowsOption = None
     as_json: JsonOption = False
@@ -59,9 +59,9 @@ class ShowOptions(MachineOptions):
 
 @dataclass(frozen=True)
 class CheckOptions(MachineOptions):
-    """All of ``autotune space check``."""
+    """All options of ``autotune space check``."""
 
-    rollout_gpus: Annotated[int | None, typer.Option(min=0, max=65536, help="GPUs given to a vLLM server.")] = None
+    rollout_gpus: Annotated[int | None, typer.Option(min=0, max=65536, help="GPUs of the rollout server.")] = None
     rows_per_update: RowsOption = None
     num_generations: GenerationsOption = None
     micro_batch: Annotated[int | None, typer.Option(min=1, help="Completions per rank and backward pass.")] = None
@@ -69,7 +69,7 @@ class CheckOptions(MachineOptions):
         str | None, typer.Option(metavar="X.Y", help="CUDA compute capability of the GPUs, such as 8.9 for an L20.")
     ] = None
     attention_heads: Annotated[int | None, typer.Option(min=1, help="Attention heads of the model.")] = None
-    max_length: Annotated[int | None, typer.Option(min=1, help="Tokens of the longest prompt plus completion.")] = None
+    max_length: Annotated[int | None, typer.Option(min=1, help="Longest prompt plus completion, in tokens.")] = None
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KNOB=VALUE", help="Check this one configuration; may be repeated."),
@@ -79,7 +79,7 @@ class CheckOptions(MachineOptions):
 
 @dataclass(frozen=True)
 class SpaceQuestion:
-    """The machine and the configuration that a space is checked for."""
+    """The machine and the configuration for which a space is checked."""
 
     resources: Resources
     configuration: Configuration
@@ -105,7 +105,7 @@ def show(options: ShowOptions) -> None:
 @app.command()
 @takes(CheckOptions)
 def check(options: CheckOptions) -> None:
-    """Shows the rules that forbid a configuration, and the nearest legal values; exit 0 if one is legal, else 2."""
+    """Shows the rules that forbid a configuration, or parts of a space. Exit code 2 if nothing is legal, else 0."""
     given = _knobs_given(options)
     question = _question(options, given, options.rows_per_update)
     resources = replace(

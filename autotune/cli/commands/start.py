@@ -96,7 +96,7 @@ def start(options: StartOptions) -> None:
 
 
 def _refuse_nothing(prepared: Prepared, *, anyway: bool) -> None:
-    """Raises ``UsageError`` if twice the budget is too short for a trial; the factor allows for forecast errors."""
+    """Raises ``UsageError`` if even twice the budget is too short for a trial; 2 allows for forecast errors."""
     plan = prepared.plan
     if plan is not None and not anyway and not plan.pace.trials(2.0 * plan.budget_s):
         raise UsageError(f"{prepared.workload or 'the budget holds no trial'}; --anyway begins all the same")
@@ -104,7 +104,7 @@ def _refuse_nothing(prepared: Prepared, *, anyway: bool) -> None:
 
 @contextmanager
 def _places(options: StartOptions, say: Say) -> Iterator[Spread | None]:
-    """Holds places of the Ray cluster during the block; yields ``None`` if trials run on this machine."""
+    """Reserves trial slots of the Ray cluster during the block; yields ``None`` if trials run on this machine."""
     if options.ray is None:
         if options.nodes > 1:
             raise UsageError(f"--nodes {options.nodes}: name the Ray cluster of these nodes with --ray")
@@ -213,7 +213,7 @@ def exit_code(result: StudyResult, stop: SignalStop) -> int:
 
 @dataclass(frozen=True)
 class OpenedStudy:
-    """A study whose trials can be run here."""
+    """A stored study that this process can run."""
 
     study: Study
     store: Store
@@ -225,7 +225,7 @@ class OpenedStudy:
 def opened(
     settings: Settings, prepared: Prepared, notice: Notice, *, fork: bool = False, any_sampler: bool = False
 ) -> Iterator[OpenedStudy]:
-    """Opens the prepared study, or creates it; ``find_or_create`` describes ``fork`` and ``any_sampler``."""
+    """Opens the prepared study, or creates it; ``fork`` and ``any_sampler`` as in ``find_or_create``."""
     from autotune.wiring import check_machine, end_processes, find_or_create, open_store_for
 
     with stopping(console.say, notice) as stop, closing(open_store_for(settings, stop)) as store:

@@ -55,7 +55,7 @@ GpusOption = Annotated[
 ]
 RolloutGpusOption = Annotated[
     int | None,
-    typer.Option(min=1, help="GPUs that your configuration gives to a vLLM server; the others train.", metavar="N"),
+    typer.Option(min=1, help="GPUs that your configuration gives to a rollout server; the others train.", metavar="N"),
 ]
 OpenR1Option = Annotated[
     str | None, typer.Option(help="Your checkout of Open-R1, whose grpo.py trains.", metavar="PATH")
@@ -69,7 +69,7 @@ EnvOption = Annotated[
     typer.Option("--env", help="An environment variable that your reward reads; may be repeated.", metavar="NAME"),
 ]
 AllowBusyOption = Annotated[
-    bool, typer.Option("--allow-busy", help="Measure even if other programs use the GPU; marks results.")
+    bool, typer.Option("--allow-busy", help="Measure even if other programs use the GPU; marks the results.")
 ]
 
 RowsOption = Annotated[
@@ -113,7 +113,7 @@ class ConfigOptions:
 
 @dataclass(frozen=True)
 class SizedOptions(ConfigOptions):
-    """The same with other sizes."""
+    """``ConfigOptions``, and other rows per update and lengths than the configuration's."""
 
     rows_per_update: RowsOption = None
     max_prompt_length: PromptOption = None
@@ -130,7 +130,7 @@ NoLiveOption = Annotated[bool, typer.Option("--no-live", help="Print plain lines
 
 @dataclass(frozen=True)
 class StartOptions(SizedOptions):
-    """All of ``autotune start``."""
+    """All options of ``autotune start``."""
 
     budget: Annotated[
         str | None, typer.Option(help="Wall-clock time for the whole study: 10m, 4h, 1h30m.", metavar="TIME")
@@ -141,7 +141,7 @@ class StartOptions(SizedOptions):
             min=1, help="Search at most N trials, including the baseline; confirmation runs do not count.", metavar="N"
         ),
     ] = None
-    gpu_hours: Annotated[float | None, typer.Option(help="Most GPU-hours of the whole study.", metavar="H")] = None
+    gpu_hours: Annotated[float | None, typer.Option(help="Most GPU-hours for the whole study.", metavar="H")] = None
     framework: StartFrameworkOption = None
     published: Annotated[
         str | None,
@@ -191,10 +191,10 @@ class StartOptions(SizedOptions):
         typer.Option("--cold", help="Start a new process for each trial, without preloaded imports. Slower."),
     ] = False
     grace: Annotated[
-        str, typer.Option(help="Most time to end after a scheduler's SIGTERM or SIGUSR1.", metavar="TIME")
+        str, typer.Option(help="Most time to exit after a scheduler's SIGTERM or SIGUSR1.", metavar="TIME")
     ] = f"{GRACE_S:.0f}s"
     signal: Annotated[
-        list[str] | None, typer.Option(help="Another signal that announces the end, such as USR2.", metavar="NAME")
+        list[str] | None, typer.Option(help="Another signal of a scheduler's notice, such as USR2.", metavar="NAME")
     ] = None
     as_json: AsJsonOption = False
     no_live: NoLiveOption = False
@@ -226,7 +226,7 @@ class StartOptions(SizedOptions):
         ),
     ] = Objective.PER_HOUR
     no_history: Annotated[bool, typer.Option("--no-history", help="Do not use earlier studies.")] = False
-    new: Annotated[bool, typer.Option("--new", help="Add a new study if this name has other settings.")] = False
+    new: Annotated[bool, typer.Option("--new", help="If the named study differs, start one with a number.")] = False
     no_serve: Annotated[bool, typer.Option("--no-serve", help="Do not serve the web page during the study.")] = False
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port of the web page. Default: a free one.", metavar="N")

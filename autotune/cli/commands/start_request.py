@@ -28,9 +28,9 @@ from search_spaces.space import parse_value
 
 BUNDLED_VARIABLE = "AUTOTUNE_BUNDLED_MODEL"
 LARGEST_CONFIG = 1 << 20
-"""Bytes read of a configuration; the reader of the text refuses far less."""
+"""Most bytes read of a configuration; the parser refuses far smaller ones."""
 LONGEST_NAME = 200
-"""Characters of a study's name, which every screen shows."""
+"""Most characters of a study's name."""
 
 
 def budget_of(options: StartOptions) -> Budget:
@@ -79,7 +79,7 @@ def request_of(options: StartOptions, folder: Path, at_once: int = 1) -> Request
 
 
 def paper_request(options: ConfigOptions, framework: str, **more: Any) -> Request:
-    """Returns a request that only examines a configuration and starts no study; ``more`` are further fields. Raises
+    """Returns a request to check a configuration without a study; ``more`` are further fields. Raises
     ``UsageError`` as ``request_of`` does."""
     named, more = framework_named(framework), {"folder": str(Path.cwd()), **more}
     config, accelerate, server = options.config, options.accelerate, options.server
@@ -99,7 +99,7 @@ def paper_request(options: ConfigOptions, framework: str, **more: Any) -> Reques
 
 
 def server_text(path: Path, framework: Integration, config: Path | None) -> str:
-    """Returns the text of ``--server``. Raises ``UsageError`` if there is no such file, or nothing uses it."""
+    """Reads the file of ``--server``. Raises ``UsageError`` if it is missing, or ``framework`` cannot use it."""
     if not framework.takes_server or config is None:
         raise UsageError(
             "--server is the script that starts a rollout server beside a configuration of TRL, Open-R1 or ms-swift; "
@@ -109,7 +109,7 @@ def server_text(path: Path, framework: Integration, config: Path | None) -> str:
 
 
 def accelerate_text(path: Path, framework: Integration, config: Path | None) -> str:
-    """Returns the text of ``--accelerate``. Raises ``UsageError`` if there is no such file, or nothing uses it."""
+    """Reads the file of ``--accelerate``. Raises ``UsageError`` if it is missing, or ``framework`` cannot use it."""
     if not framework.takes_accelerate or config is None:
         raise UsageError(
             "--accelerate is the file that `accelerate launch` is given beside a configuration of TRL or Open-R1; name "
@@ -134,7 +134,7 @@ def interpreter_asked(word: str | None, framework: Integration) -> str:
 
 
 def checkout_asked(word: str | None, folder: Path, framework: Integration) -> str:
-    """Returns the folder of ``--openr1``. Raises ``UsageError`` if it does not exist, or nothing uses it."""
+    """Returns the folder of ``--openr1``. Raises ``UsageError`` if it is missing, or ``framework`` cannot use it."""
     if not framework.script:
         if word is not None:
             raise UsageError("--openr1 is the checkout that Open-R1's trials run from: --framework openr1")
@@ -168,7 +168,7 @@ def config_text(path: Path, option: str = "--config", patience_s: float = 10.0) 
 
 
 def knobs_of(words: Sequence[str], option: str = "--set") -> dict[str, KnobValue]:
-    """Parses the knobs of ``option``. Raises ``UsageError`` for a word that is not ``KNOB=VALUE``, or is illegal."""
+    """Parses ``KNOB=VALUE`` words of ``option``. Raises ``UsageError`` for another form, unknown knob or bad value."""
     values: dict[str, KnobValue] = {}
     for word in words:
         knob, sign, text = word.partition("=")
@@ -182,13 +182,13 @@ def knobs_of(words: Sequence[str], option: str = "--set") -> dict[str, KnobValue
 
 
 def bundled_model() -> str:
-    """Returns the folder of the model that ``make start`` downloads, if its variable names one."""
+    """Returns the folder of the bundled model, which ``make start`` sets as ``BUNDLED_VARIABLE``; empty if not set."""
     folder = os.environ.get(BUNDLED_VARIABLE, "").strip()
     return str(Path(os.path.expanduser(folder)).absolute()) if folder else ""
 
 
 def _limit(word: str | None, at_once: int) -> int | None:
-    """Returns the memory limit of a trial in bytes; by default parallel trials share the machine's memory."""
+    """Returns the memory limit of a trial in bytes; ``None`` if parallel trials divide the machine's memory."""
     if word is not None:
         size = parse_size(word)
         if size < 256 << 20:

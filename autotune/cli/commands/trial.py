@@ -35,7 +35,7 @@ def show(
     home: HomeOption = None,
     url: UrlOption = None,
 ) -> None:
-    """Shows all of one trial, and whether its speed is normal.
+    """Shows all information on a trial, and whether its speed is normal.
 
     \b
     Examples:
@@ -123,11 +123,11 @@ def _write(lines: Iterable[str], *, as_json: bool) -> None:
 
 def note(
     text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="The new note. Without it and --tag, all notes are shown.")
+        str | None, typer.Argument(metavar="TEXT", help="The new note. Without TEXT and --tag, all notes are shown.")
     ] = None,
     study: Annotated[str | None, typer.Option(metavar="STUDY", help="Study name or id. Default: the newest.")] = None,
     trial: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Trial of the note. Default: the study.")
+        int | None, typer.Option(min=0, metavar="N", help="Trial to annotate. Default: annotate the study.")
     ] = None,
     tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Tag of the note; may be repeated.")] = None,
     as_json: JsonOption = False,

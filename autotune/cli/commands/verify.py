@@ -56,13 +56,13 @@ def verify(
 ) -> None:
     """Runs the exported command, and checks its tokens/hour.
 
-    Measures the time between the lines that the framework prints, and corrects it for the observed lengths. Ignores
+    Times updates by the lines that the framework prints, corrected for the observed completion lengths. Ignores
     updates in which other programs used more than 5 % of the CPU. Exit code 0: within 5 % of the stated figure;
     3: further off; 5: undecided, because runs of one configuration may differ by 5 % (--rounds 3 helps), or other
     programs disturbed most updates.
 
     --against-baseline checks the stated gain: it exports the baseline too, and runs both exports alternately, without
-    the tuner's measuring code. It repeats runs that were mostly disturbed. Exit code 0: the measured ratio of
+    the tuner's measuring code. Runs that were mostly disturbed are repeated. Exit code 0: the measured ratio of
     tokens/hour is in the stated interval; 3: outside; 5: undecided, because the machine was busy or no gain is stated.
 
     --updates 500 checks a long run, in which the policy itself ends its completions.
@@ -107,7 +107,7 @@ def _run_exported(
 
 @contextmanager
 def _stoppable(store: Store, study: Study) -> Iterator[Interrupt]:
-    """Holds the study's lock; Ctrl-C first ends the running command, then this one."""
+    """Holds the study's lock; Ctrl-C ends the exported command, then this one."""
     from autotune.verify.exported_run import InterruptedVerification
 
     with store.lock(study.id), interruptible() as stop:

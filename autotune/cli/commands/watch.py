@@ -25,28 +25,28 @@ if TYPE_CHECKING:
     from autotune.watch.tuned import TunedRun
 
 EVERY_S, LEAST_S = 60.0, 1.0
-"""Seconds between two readings with ``--follow``: a step takes as long; and the fewest that may be asked for."""
+"""Seconds between two readings with ``--follow``: the default, about one step, and the smallest allowed."""
 PATIENCE_S = 10.0
-"""Seconds that a webhook may take."""
+"""Timeout of a webhook, in seconds."""
 
 LogArgument = Annotated[
     Path,
-    typer.Argument(metavar="LOG", help="Its output, logging.jsonl, trainer_state.json, its folder, or a .db."),
+    typer.Argument(metavar="LOG", help="The run's output, logging.jsonl, trainer_state.json, its folder, or a .db."),
 ]
 StudyOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Study that the run's configuration is from; else the log alone.")
+    str | None, typer.Option(metavar="NAME", help="Study whose configuration the run uses. Default: use only the log.")
 ]
 LimitOption = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Memory that the run trains in, such as 80GiB; else as the log says.")
+    str | None, typer.Option(metavar="SIZE", help="GPU memory for training, such as 80GiB. Default: from the log.")
 ]
-RunOption = Annotated[str | None, typer.Option(metavar="NAME", help="Run of Trackio's database; else the newest.")]
-FollowOption = Annotated[bool, typer.Option("--follow", help="Read on as the log grows; print what is new.")]
+RunOption = Annotated[str | None, typer.Option(metavar="NAME", help="Run in Trackio's database. Default: the newest.")]
+FollowOption = Annotated[bool, typer.Option("--follow", help="Keep reading as the log grows; print new findings.")]
 EveryOption = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Time between readings, such as 10m: 60s by default. Implies --follow."),
+    typer.Option(metavar="TIME", help="Time between readings, such as 10m. Default: 60s. Implies --follow."),
 ]
 NotifyOption = Annotated[
-    str | None, typer.Option(metavar="URL", help="POST what is new and urgent there, as one JSON document.")
+    str | None, typer.Option(metavar="URL", help="POST new urgent findings to this URL, as one JSON document.")
 ]
 
 
@@ -63,7 +63,7 @@ def watch(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Watches a training run by its own log.
+    """Watches a training run through its log.
 
     Reads the logs of TRL, Open-R1, ms-swift and verl, and Trackio's database, while the run trains or after it.
     Predicts the step at which growing completions exceed the memory. Reports slower steps, memory leaks, and,
@@ -139,7 +139,7 @@ def _tuned(study: str, row: int, trial: int | None, limit: float | None, home: P
 
 
 def _look(file: LogFile, limit: float | None, tuned: TunedRun | None) -> tuple[Finding, ...]:
-    """Returns the findings. Raises ``UsageError`` for a log of two runs."""
+    """Returns the findings. Raises ``UsageError`` for a log that contains two runs."""
     from autotune.watch.findings import look
 
     series = file.series
@@ -154,7 +154,7 @@ def _look(file: LogFile, limit: float | None, tuned: TunedRun | None) -> tuple[F
 def _show(
     file: LogFile, findings: Sequence[Finding], before: Sequence[Finding] | None, *, as_json: bool, following: bool
 ) -> None:
-    """Prints the run's state and findings; after a reading ``before``, only the new ones."""
+    """Prints the run's state and findings; only new findings if ``before`` has those of the previous reading."""
     from autotune.watch.findings import lacking, news, state_words
 
     series, first, new = file.series, before is None, news(before or (), findings)

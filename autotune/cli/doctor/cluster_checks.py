@@ -29,10 +29,10 @@ class NodeLook:
     memory: int | None
     available: int | None
     gpus: tuple[str, ...]
-    """Kind and memory of each."""
+    """Model and memory of each GPU."""
     driver: str
     users: tuple[str, ...]
-    """Processes that compute on its GPUs, in words."""
+    """A sentence on each GPU that other processes use."""
     load: CpuLoad | None
     packages: Mapping[str, str]
     """Packages of the training interpreter, including Python itself; empty if the interpreter cannot be used."""
@@ -41,7 +41,7 @@ class NodeLook:
 
 
 def look(python: str, environment: Environment) -> NodeLook:
-    """Checks this machine; called on each node."""
+    """Returns what ``doctor --ray`` compares of this machine; called on each node."""
     packages, problem = _interpreter(python, environment)
     gpus = hardware.visible_gpus({})
     return NodeLook(
@@ -73,7 +73,7 @@ def _interpreter(python: str, environment: Environment) -> tuple[dict[str, str],
 
 def side_by_side(looks: Mapping[str, NodeLook], ahead: Mapping[str, float]) -> list[Finding]:
     """Returns a line for each node, and a sentence for each difference. Pure. ``ahead``: least seconds by which each
-    node's clock is ahead."""
+    node's clock is ahead of this machine's."""
     found = [ok(f"node {name}", _summary(each)) for name, each in looks.items()]
     for name, each in looks.items():
         found += [problem(f"node {name}", each.problem)] if each.problem else []

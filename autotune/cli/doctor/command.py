@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DoctorOptions(ConfigOptions):
-    """All of ``autotune doctor``."""
+    """All options of ``autotune doctor``."""
 
     python: Annotated[
         str, typer.Option(metavar="PATH", help="Interpreter of the training environment. Default: this one.")
@@ -134,7 +134,7 @@ def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool
 
 
 def _request(options: DoctorOptions) -> Request | None:
-    """Returns the request that ``start`` would get; ``None`` without a configuration. Raises ``UsageError``."""
+    """Returns the same request as ``start``; ``None`` without a configuration. Raises ``UsageError``."""
     if options.config is None:
         return None
     from autotune.cli.commands.start_request import paper_request
@@ -144,7 +144,7 @@ def _request(options: DoctorOptions) -> Request | None:
 
 
 def _on_paper(request: Request | None, kind: str) -> list[Finding]:
-    """Returns findings on the configuration alone, for GPUs that this machine need not have. Raises ``UsageError``."""
+    """Returns findings on the configuration alone, for GPUs of this ``kind`` elsewhere. Raises ``UsageError``."""
     from autotune.cli.doctor.training_checks import check_faults
     from autotune.forecast.answer import Machine
     from autotune.forecast.gpus import gpu_of
@@ -161,7 +161,7 @@ def _on_paper(request: Request | None, kind: str) -> list[Finding]:
 
 
 TrainingNeeds = tuple[tuple[RewardSpec, ...], tuple[str, ...]]
-"""Rewards to load, and modules a configuration needs."""
+"""(rewards to load, modules that the configuration needs)."""
 
 
 def rewards_of(request: Request | None, reward: Sequence[str], task: str | None) -> TrainingNeeds | None:
@@ -188,7 +188,7 @@ def rewards_of(request: Request | None, reward: Sequence[str], task: str | None)
 
 
 def _is_on(value: Any) -> bool:
-    """Tells whether a key is set to another value than false or none; values from a script are lists of words."""
+    """Tells whether a key's value is set and not false or none; a value from a script is a list of words."""
     words = value if isinstance(value, list) else [value]
     return bool(value) and [str(word).lower() for word in words] not in (["false"], ["none"])
 
@@ -254,7 +254,7 @@ def _training(python: str, needs: TrainingNeeds | None, environment: Environment
 
 
 def _there(framework: str, gpus: int | None) -> list[Finding]:
-    """Returns findings on this folder and machine that are specific to the framework."""
+    """Returns findings specific to ``framework``, on the working directory and on this machine."""
     from autotune.frameworks import framework_named
 
     named = framework_named(framework)

@@ -17,10 +17,10 @@ from autotune.settings import HOME_VARIABLE
 from autotune.wording.numbers import format_size, percent
 
 GPU_IDLE = 1 << 30
-"""Bytes in use above which a GPU counts as somebody's."""
+"""Bytes in use above which a GPU counts as used by another program."""
 
 BUSY = 0.05
-"""Share of the CPU at which a cycle no longer counts (``Protocol.outside_cpu_limit``)."""
+"""Share of the CPU used by other programs at which a cycle is disturbed (``Protocol.outside_cpu_limit``)."""
 
 LITTLE_MEMORY = 0.25
 """Share of the memory; less available memory causes a warning."""

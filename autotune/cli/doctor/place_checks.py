@@ -1,4 +1,4 @@
-"""Checks of the places where data is kept: home, disk, database."""
+"""Checks where data is stored: home folder, disk, database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.wording.numbers import format_size
 
 DISK_NEEDED = 1 << 30
 DISK_WANTED = 10 << 30
-"""Bytes free in the home: below the first no study starts, below the second downloads may not fit."""
+"""Free bytes on the home folder's disk: below the first no study starts, below the second models may not fit."""
 
 ANOTHER_HOME = f"export {HOME_VARIABLE}=$HOME/autotune"
 
@@ -31,7 +31,7 @@ def check_folders(names: Sequence[str], folder: Path) -> list[Finding]:
 
 
 def check_home(settings: Settings) -> Finding:
-    """Checks that the home exists or can be created, is writable, and supports file locks."""
+    """Checks that the home folder exists or can be created, is writable, and supports file locks."""
     from autotune.store import check_place
 
     try:
@@ -44,7 +44,7 @@ def check_home(settings: Settings) -> Finding:
 
 
 def check_disk(root: Path, usage: Callable[[Path], int] | None = None) -> Finding:
-    """Checks the free space of the home's disk; ``usage`` returns the free bytes of a folder."""
+    """Checks the free space of the disk of the home folder ``root``; ``usage`` returns free bytes."""
     place = existing(root)
     try:
         free = (usage or (lambda path: shutil.disk_usage(path).free))(place)

@@ -28,17 +28,17 @@ DISTRIBUTION = "grpo-autotune"
 OPTIONAL = TRL.wished
 
 CUDNN_FIRST = ("2.11", (9, 10))
-"""torch from this version on, on GPUs of these major compute capabilities, takes cuDNN's attention before any other
-(``check_prefer_cudnn_attention`` in ``sdp_utils.cpp``): it asks for cuDNN above 9.15, which wheels have since then."""
+"""(first torch version, major compute capabilities) with which torch prefers cuDNN attention: with cuDNN above 9.15
+(``check_prefer_cudnn_attention`` in ``sdp_utils.cpp``), which torch's wheels have since that version."""
 
 OPTIONAL_KEYS: Mapping[str, str] = {"use_vllm": "vllm", "deepspeed": "deepspeed"}
 """Key of a TRL configuration -> the module its baseline needs."""
 TRACKERS = ("clearml", "comet_ml", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
-"""Trackers' words that are the names of modules."""
+"""Values of ``TRACKED_BY`` that are also the names of the trackers' modules."""
 TRACKED_BY = ("report_to", "trainer.logger")
-"""Keys that hold them; verl's has the dot."""
+"""Keys that list trackers: of TRL, Open-R1 and ms-swift, and of verl."""
 CONFIG = "config"
-"""Title of the findings of a configuration."""
+"""Title of findings on the configuration."""
 
 Probe = Callable[[str], Mapping[str, Any]]
 """Interpreter -> its packages and devices; raises ``AutotuneError`` if it cannot be probed."""
@@ -86,7 +86,7 @@ def _unfit(
     *,
     gpus: bool,
 ) -> Finding | None:
-    """Returns the problem that prevents trials or their measurement in the interpreter; ``None`` if there is none."""
+    """Returns a finding if the interpreter lacks or mismatches something that trials need; else ``None``."""
     missing = environment.lacking(packages)
     if missing:
         text = f"{program} lacks {', '.join(each.name for each in missing)}"

@@ -1,4 +1,4 @@
-"""Screen of a running study: its state, the state's changes, and an 80-column table; pure."""
+"""Screen of a running study: the shown state, its updates by events, and an 80-column table; pure."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class LiveState:
     budget: Budget
     now: float
     trials: tuple[Trial, ...] = ()
-    """Trials by number."""
+    """Trials, ordered by trial number."""
     standings: tuple[Standing, ...] = ()
     phases: Mapping[int, tuple[CurrentPhase | None, float]] = field(default_factory=dict)
-    """Last reported phase of each running trial, by number, and when it began."""
+    """Trial number -> (last reported phase, UTC seconds when it began), for running trials."""
     places: Mapping[int, str] = field(default_factory=dict)
-    """Place of each trial, if there are several places."""
+    """Trial number -> name of its slot, if there are several slots."""
     spent_s: float = 0.0
     remaining_s: float | None = None
     legal: int | None = None
-    """Legal combinations of the space."""
+    """Number of legal combinations of the space."""
     ruled_out: int | None = None
     """Number of combinations that the failures so far rule out."""
     message: str = ""
-    """The last thing that happened which no trial shows."""
+    """Message of the last event that no trial's line shows."""
 
 
 def begin(study: Study, trials: Iterable[Trial], budget: Budget, now: float, legal: int | None = None) -> LiveState:
@@ -56,7 +56,7 @@ def begin(study: Study, trials: Iterable[Trial], budget: Budget, now: float, leg
 
 
 def shown_by_trials(event: Event) -> bool:
-    """Tells whether the lines of the trials already show ``event``."""
+    """Tells whether the trials' lines already show ``event``."""
     return event.kind in ("trial_started", "trial_finished")
 
 
@@ -158,7 +158,7 @@ def _present(state: LiveState, trial: Trial, phase: CurrentPhase | None, since: 
 
 
 def failure_lines(trials: Sequence[Trial], study: Study) -> Iterator[str]:
-    """Yields a line for each of the last causes of failures: how many had it, and the last trial's differences."""
+    """Yields a line for each recent cause of failures: number of trials, and the last trial's changed knobs."""
     for trial, *earlier in failure_groups(trials)[:FAILURE_ROWS]:
         sentence = "failed" if trial.outcome is None else trial.outcome.sentence()
         alike = f" and {len(earlier)} earlier" if earlier else ""

@@ -27,7 +27,7 @@ from autotune.wording.text import CYCLE_WORDS, brief, clean
 from trainer.child.contract import CurrentPhase
 
 PROGRESS_EVERY_S = 10.0
-"""Spacing of NDJSON progress records."""
+"""Seconds between two NDJSON progress records."""
 
 Now = Callable[[], float]
 
@@ -68,7 +68,7 @@ def observing(mode: Mode, state: LiveState, now: Now = time.time) -> Iterator[Ob
 
 
 class Unfailing(Observer):
-    """Forwards everything until the display fails once (a closed pipe, a full disk), and then nothing."""
+    """Forwards calls until one fails (a closed pipe, a full disk); ignores all later ones."""
 
     def __init__(self, inner: Observer | None) -> None:
         self._inner = inner
@@ -96,7 +96,7 @@ class Unfailing(Observer):
 
 
 class LiveObserver:
-    """Keeps the state and draws it at every change."""
+    """Keeps a ``LiveState`` and draws it at every change."""
 
     def __init__(self, state: LiveState, now: Now, draw: Callable[[LiveState], None] = lambda _: None) -> None:
         self._state = state

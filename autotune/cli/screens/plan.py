@@ -21,7 +21,7 @@ HEAD = "PREDICTED from the model's configuration alone; nothing was run."
 
 
 def plan_screen(plan: Plan, run: Sequence[str] = ()) -> RenderableType:
-    """Shows the load, the best configurations, and the first in full; ``run`` describes the user's whole run."""
+    """Shows the training, the best configurations, and the first in full; ``run``: sentences on the whole run."""
     grid = LabelGrid()
     grid.add("", HEAD, "bold")
     _add_load(grid, plan.load)
@@ -64,7 +64,7 @@ def plan_screen(plan: Plan, run: Sequence[str] = ()) -> RenderableType:
 
 
 def needs_screen(needs: Needs) -> RenderableType:
-    """Draws a table with a row for each GPU and a column for each way of training."""
+    """Draws the fewest GPUs that fit: a row for each kind of GPU, a column for each way of training."""
     grid = LabelGrid()
     grid.add("", HEAD, "bold")
     _add_load(grid, needs.load)

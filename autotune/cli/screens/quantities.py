@@ -26,7 +26,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 def parse_duration(text: str, option: str = "--budget") -> float:
     """Returns seconds, greater than 0 and at most a year. Raises ``UsageError``, which names ``option``, for any other
-    text, a bare number, and ``04:00``, which may mean hours or minutes."""
+    text: a number without unit, or ``04:00``, which may mean hours or minutes."""
     given = text.strip()
     if _BARE_NUMBER.fullmatch(given):
         raise UsageError(f"{option} {text!r} has no unit: {DURATIONS}")
@@ -63,7 +63,7 @@ def _units(text: str) -> float | None:
 
 def parse_size(text: str) -> int:
     """Returns bytes, at least 1 and at most 1 PiB. ``6GiB`` and ``6g`` are binary, ``6GB`` is decimal. Raises
-    ``UsageError`` for any other text and for a bare number."""
+    ``UsageError`` for any other text and for a number without unit."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"--memory-limit {text!r} is no size: {SIZES}")

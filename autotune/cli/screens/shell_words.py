@@ -13,7 +13,7 @@ from autotune.settings import Settings, read_settings
 
 
 def command_line(words: str, settings: Settings) -> str:
-    """Returns ``autotune WORDS`` as it runs here: with its path if not on PATH, and options for home and database."""
+    """Returns ``autotune WORDS`` to paste: with its path if not on PATH, ``--home`` and ``--database`` if needed."""
     called, program = Path(sys.argv[0]), "autotune"
     if shutil.which(program) is None and called.name == program and called.is_file():
         program = shlex.quote(short_path(called))
@@ -21,7 +21,7 @@ def command_line(words: str, settings: Settings) -> str:
 
 
 def _place(settings: Settings) -> str:
-    """Returns the options without which a command would use another home or database; no address has a password."""
+    """Returns the options without which a command would use another home folder or database; omits passwords."""
     home = f" --home {shlex.quote(short_path(settings.home.root))}"
     try:
         usual = read_settings()

@@ -47,7 +47,7 @@ def _class(name: str, values: Sequence[KnobValue]) -> str:
 def counted(
     name: str, space: SearchSpace, explanation: Explanation, resources: Resources, left_out: str = ""
 ) -> list[str]:
-    """Describes in lines the combinations, the legal ones on the machine, and knobs that the framework lacks."""
+    """Returns lines on the number of combinations, the legal ones on the machine, and knobs the framework lacks."""
     machine = f"{resources.framework}, " + (
         f"{resources.gpus} GPU{'s' if resources.gpus > 1 else ''}" if resources.gpus else "CPU"
     )

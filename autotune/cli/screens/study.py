@@ -42,7 +42,7 @@ TEXT_WIDTH = 80 - LABEL_WIDTH
 
 
 def plan_screen(prepared: Prepared, budget: Budget, now: float, spent_wall_s: float = 0.0) -> RenderableType:
-    """Draws the plan: model, whole baseline, combinations, measurements, end.
+    """Draws the plan: model, whole baseline, number of combinations, measurements, end.
 
     ``budget`` is the whole study's; ``spent_wall_s`` seconds of it are used. ``now`` is UTC seconds.
     """
@@ -97,7 +97,7 @@ def end_screen(
 ) -> RenderableType:
     """Draws the recommendation, its evidence, and last the next command, in 20 lines of 80 columns.
 
-    ``ended_by`` is the sentence of the limit that ended the study, ``run`` describes the user's whole run, ``places``
+    ``ended_by`` is a sentence on the limit that ended the study, ``run`` describes the user's whole run, ``places``
     are files. ``whole`` removes the limit of 20 lines, and adds lengths, every note, and the bound on the speed.
     """
     grid, recommendation, baseline = LabelGrid(), reading.recommendation, reading.study.spec.baseline

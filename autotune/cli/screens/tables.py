@@ -20,7 +20,7 @@ from autotune.wording.text import differing, knob_value, short_name
 Side = Literal["left", "right"]
 
 VALUE_WIDTH = 9
-"""Cells a knob's value may take; longer ones are cut."""
+"""Most terminal cells of a knob's value; longer values are cut."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,14 @@ def standings_table(rows: Sequence[Standing], columns: KnobColumns, baseline: Co
 
 
 STANDINGS_WIDTH = 34
-"""Cells of the columns before the knobs, at most: ``#1234 x3``, ``tokens/hour``, ``+123.4 %``."""
+"""Most terminal cells of the columns before the knobs: ``#1234 x3``, ``tokens/hour``, ``+123.4 %``."""
 
 TRIALS_WIDTH = 46
-"""The same for ``trials_table``."""
+"""``STANDINGS_WIDTH``, for ``trials_table``."""
 
 
 def trials_table(trials: Sequence[Trial], columns: KnobColumns) -> Table:
-    """Draws a table with a row for each trial, in the order given; neighbours that failed alike share one."""
+    """Draws a table with a row for each trial, in the order given; adjacent trials that failed alike share a row."""
     heads: dict[str, Side] = {"trial": "right", "kind": "left", "outcome": "left", "tokens/hour": "right"}
     table = plain_table([*heads.items(), *((head, "right") for head in columns.heads.values())])
     for alike in folded(trials):

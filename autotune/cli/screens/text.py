@@ -29,7 +29,7 @@ _LETTERS: Mapping[str, tuple[str, str]] = {
 LEGEND = " ".join(f"{letter} {name}" for name, (letter, _) in _LETTERS.items())
 
 SMALLEST_SHARE = 0.005
-"""Phases below this share of a cycle are not worth a line."""
+"""Share of a cycle below which a phase gets no line."""
 
 
 class LabelGrid:

@@ -31,7 +31,7 @@ from trainer.child.contract import NoteRecord, StartupPart
 BAR_WIDTH = 20
 EMULATED = "FP8 was emulated: that it runs is known, its speed is nobody's; never recommended"
 NUMERICS = ("float8", "gradient", "gradient_not_compared")
-"""Notes about the numerics."""
+"""Keys of the facts that a trial records about its numerics."""
 GUARD_LEGEND = "guard: ✗ discarded and repeated, ~ disturbed, counts as a bound"
 
 
@@ -45,8 +45,8 @@ def trial_screen(
     timeline: MemoryTimeline | None = None,
     roof: Roof | None = None,
 ) -> RenderableType:
-    """Draws all information on a trial, at most 80 columns wide. ``log`` are the last lines, shown for a failed trial;
-    ``notes`` the trial's own, ``timeline`` its memory over time, ``roof`` the highest speed its GPU allows."""
+    """Draws all information on a trial, at most 80 columns wide. ``log``: the last lines, if the trial failed;
+    ``notes``: facts that it recorded, ``timeline``: memory over time, ``roof``: the highest speed its GPU allows."""
     facts, more = LabelGrid(), LabelGrid()
     _add_outcome(facts, trial)
     if speed := speed_sentence(trial, roof):
@@ -181,7 +181,7 @@ def cycles_table(cycles: Sequence[CycleRecord]) -> Table:
 
 
 def guard_words(cycle: CycleRecord) -> str:
-    """Returns ``ok``, or why the cycle gives no speed: ``✗`` it was discarded, ``~`` it is only a lower bound."""
+    """Returns ``ok``, or why the cycle gives no speed: ``✗`` discarded, ``~`` only a lower bound."""
     if cycle.accepted and not cycle.noisy:
         return "ok"
     share = cycle.outside_cpu
@@ -193,7 +193,7 @@ def guard_words(cycle: CycleRecord) -> str:
 
 
 def _add_figures(grid: LabelGrid, trial: Trial) -> None:
-    """Adds completion lengths and rewards by kind of cycle; each rank's record contains those of all ranks."""
+    """Adds completion lengths and rewards by kind of cycle, from rank 0, whose records contain those of all ranks."""
     own = [c for c in trial.cycles if c.rank == 0]
     for kind in (CycleKind.NATURAL, CycleKind.RECORDED):
         cycles = [c for c in own if c.cycle_kind is kind]
