@@ -30,9 +30,9 @@ configuration, with completions of the maximum length. Begin with `autotune star
 \b
 Results go to stdout, messages to stderr. Every command that reads has --json.
 Exit codes: 0 done, 1 internal error, 2 refused before any work (bad usage,
-unusable home or database), 3 no feasible configuration, 4 budget spent before a
-result (3 and 4 of watch: act soon, act now), 5 unusable environment, 6 database
-failed, 75 ended by a scheduler's signal (run it again), 130 interrupted.
+unusable home folder or database), 3 no feasible configuration, 4 budget spent
+before a result (3 and 4 of watch: act soon, act now), 5 unusable environment,
+6 database failed, 75 ended by a scheduler (run it again), 130 interrupted.
 """
 
 

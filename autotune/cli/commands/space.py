@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="space",
-    help="Shows a search space, and checks which of its configurations are legal.",
+    help="Shows a search space, and checks configurations against rules.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -35,7 +35,7 @@ def show(
     home: HomeOption = None,
     url: UrlOption = None,
 ) -> None:
-    """Shows all information on a trial, and whether its speed is normal.
+    """Shows one trial in full, and whether its speed is normal.
 
     \b
     Examples:
