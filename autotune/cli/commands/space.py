@@ -72,7 +72,7 @@ class CheckOptions(MachineOptions):
     max_length: Annotated[int | None, typer.Option(min=1, help="Longest prompt plus completion, in tokens.")] = None
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KNOB=VALUE", help="Check this one configuration; may be repeated."),
+        typer.Option("--set", metavar="KNOB=VALUE", help="Knob of one configuration to check; may be repeated."),
     ] = None
     as_json: JsonOption = False
 
