@@ -41,7 +41,7 @@ Query = Mapping[str, object]
 
 
 class Client:
-    """Client of one server. Raises ``MachineError`` without a response; an error status what ``_raised`` returns."""
+    """Client of one server. Raises ``MachineError`` without a response; an error status raises as ``_raised`` says."""
 
     def __init__(self, url: str, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
         """Receives the server's address, a token and a timeout in seconds. Raises ``UsageError`` for a bad address."""

@@ -53,7 +53,7 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
 
 
 def fitted(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """Returns ``values`` with knobs set for which the machine lacks what the framework's default needs.
+    """Returns ``values`` with other values for defaults of the framework that the machine cannot satisfy.
 
     verl's default spreads an engine over 2 GPUs, which a machine with one GPU lacks, and computes attention by a
     package that may be missing; attention is then ``sdpa``.

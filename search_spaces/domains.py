@@ -33,7 +33,7 @@ BATCH_CHOICES = (
     "logprob_rows",
 )
 MAX_BATCHES = 20_000
-"""Most batch combinations that are enumerated; of more, as many are taken, spread evenly."""
+"""Most batch combinations that are enumerated; a larger set is sampled evenly."""
 
 
 @dataclass(frozen=True)

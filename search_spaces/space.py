@@ -180,7 +180,7 @@ class SearchSpace:
         return SearchSpace(values, Configuration({**self.fixed, **kept}), self.require)
 
     def explain(self, baseline: Configuration, resources: Resources, *, same_learning: bool = False) -> Explanation:
-        """Counts combinations, legal ones, and those that each rule forbids."""
+        """Counts all combinations, the legal ones, and the ones that each rule forbids."""
         from search_spaces.explanation import Explanation, explain
 
         explanation = explain(self._situation(baseline, resources, same_learning))

@@ -8,7 +8,7 @@ NOTHING_FEASIBLE = 3
 NO_RESULT = 4
 """The budget was spent before a result."""
 ACT_SOON, ACT_NOW = 3, 4
-"""Urgency of what ``watch`` found."""
+"""Urgency of the findings of ``watch``."""
 RUN_AGAIN = 75
 """Ended at a scheduler's notice; the same command continues. EX_TEMPFAIL of sysexits.h."""
 SIGNAL = 128

@@ -41,7 +41,7 @@ class PanelCommand(TyperCommand):
 
 
 def takes(group: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Decorator: makes a command of a function that takes a ``group``; its fields become Typer's parameters."""
+    """Makes a decorator for functions of one ``group``, whose fields become Typer's parameters of a command."""
     hints = get_type_hints(group, include_extras=True)
 
     def parameter(name: str, default: Any) -> inspect.Parameter:

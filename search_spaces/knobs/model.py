@@ -30,7 +30,7 @@ _RANKS = {effect: rank for rank, effect in enumerate(Effect)}
 
 
 class Restart(IntEnum):
-    """What must restart if a knob changes between two trials in one process; ascending in cost."""
+    """Part that must restart if a knob changes between two trials in one process; ascending in cost."""
 
     NONE = 0
     """Nothing but the trainer, which is rebuilt for every trial."""

@@ -253,6 +253,6 @@ def only(limits: Callable[[Case], bool], *rules: Rule) -> tuple[Rule, ...]:
 def rule(
     reads: tuple[str, ...] | frozenset[str], remedies: tuple[str, ...] | None = None
 ) -> Callable[[Callable[[Case], str | None]], Rule]:
-    """Decorator: makes a rule of a function, with the function's name. ``remedies``: by default the knobs ``reads``."""
+    """Makes a decorator that turns a function into a rule of its name; ``remedies``: by default the knobs ``reads``."""
     ways = tuple(reads) if remedies is None else remedies
     return lambda judge: Rule(judge.__name__, frozenset(reads), ways, judge)

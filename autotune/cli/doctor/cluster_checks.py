@@ -41,7 +41,7 @@ class NodeLook:
 
 
 def look(python: str, environment: Environment) -> NodeLook:
-    """Returns what ``doctor --ray`` compares of this machine; called on each node."""
+    """Returns the facts of this machine that ``doctor --ray`` compares; called on each node."""
     packages, problem = _interpreter(python, environment)
     gpus = hardware.visible_gpus({})
     return NodeLook(
