@@ -32,7 +32,7 @@ class Parameters(BaseModel):
 class AttemptQuery(Parameters):
     """Query that selects an attempt at a trial."""
 
-    attempt: int | None = Field(None, ge=1, le=LARGEST_ID, description="An earlier attempt; else the last.")
+    attempt: int | None = Field(None, ge=1, le=LARGEST_ID, description="Number of an attempt; by default the last.")
 
 
 def _state(name: str) -> Callable[[Request], Awaitable[Any]]:

@@ -41,10 +41,10 @@ UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 class EventsQuery(Parameters):
     """Query of the list of events."""
 
-    after: int = Field(0, ge=0, le=LARGEST_ID, description="Only with a greater id.")
-    kind: str | None = Field(None, min_length=1, max_length=60, description="Only of this kind.")
+    after: int = Field(0, ge=0, le=LARGEST_ID, description="Only events with a greater id.")
+    kind: str | None = Field(None, min_length=1, max_length=60, description="Only events of this kind.")
     limit: int = Field(100, ge=1, le=500, description="Events on a page.")
-    cursor: int | None = Field(None, ge=0, le=LARGEST_ID, description="`next_cursor` of the page before.")
+    cursor: int | None = Field(None, ge=0, le=LARGEST_ID, description="`next_cursor` of the previous page.")
 
 
 @router.get("/events", **described("listEvents", Events, 404))
@@ -67,7 +67,7 @@ async def last_seen(
         str | None,
         Header(max_length=20, description="`id` of the last event a reader has; those after it are sent first."),
     ] = None,
-    after: Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="The same, for a first connection.")] = None,
+    after: Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="As `Last-Event-ID`, which wins.")] = None,
 ) -> int | None:
     """Returns the id after which a reader continues; ``None``: only new events. An invalid header counts as absent."""
     given = (last_event_id or "").strip()
@@ -110,8 +110,8 @@ def list_annotations(request: Request, studies: StudiesDep, study_id: StudyId) -
 class Annotating(Parameters):
     """A note and tags, which replace the previous ones."""
 
-    trial: int | None = Field(None, ge=0, le=LARGEST_ID, strict=True, description="Of this trial; else of the study.")
-    note: str = Field("", max_length=LONGEST, description="Empty: removed.")
+    trial: int | None = Field(None, ge=0, le=LARGEST_ID, strict=True, description="Trial to annotate; else the study.")
+    note: str = Field("", max_length=LONGEST, description="The note; an empty text removes the note.")
     tags: list[Annotated[str, Field(max_length=LONGEST_TAG)]] = Field([], max_length=MOST_TAGS)
 
 

@@ -49,12 +49,12 @@ class RecommendationQuery(Parameters):
 
     format: Format = Field(
         Format.JSON,
-        description="A framework's own: the configuration file of its GRPO script, or the script that trains.",
+        description="A framework's name gives its configuration file, or the script that trains.",
     )
     row: int = Field(
-        1, ge=1, le=2, description="Of a file: 1 has the baseline's numerics, 2 changes numerics or the update."
+        1, ge=1, le=2, description="Row of a file: 1 has the baseline's numerics, 2 changes numerics or the update."
     )
-    native_only: bool = Field(False, description="Of a file: only what the framework has settings for, no launcher.")
+    native_only: bool = Field(False, description="Return a file that needs no launcher.")
 
 
 @router.get(
@@ -124,8 +124,8 @@ class ExportQuery(Parameters):
     """Query that selects a configuration to export."""
 
     row: int = Field(1, ge=1, le=2, description="1 has the baseline's numerics, 2 changes numerics or the update.")
-    trial: int | None = Field(None, ge=0, le=LARGEST_ID, description="The configuration of this trial instead.")
-    native_only: bool = Field(False, description="The best that the framework's own settings reproduce.")
+    trial: int | None = Field(None, ge=0, le=LARGEST_ID, description="Export the configuration of this trial instead.")
+    native_only: bool = Field(False, description="Export the best that the framework's own settings reproduce.")
 
 
 @router.get("/studies/{study_id}/export", **described("exportFiles", Export, 404, 409))

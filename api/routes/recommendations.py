@@ -32,12 +32,12 @@ PREDICTED = "predicted from facts of the model and the GPU alone: nothing of it 
 class MatchQuery(Parameters):
     """Properties of a training job; missing ones match every study."""
 
-    model: str | None = Field(None, min_length=1, max_length=300, description="Folder or hub id; its last part counts.")
+    model: str | None = Field(None, min_length=1, max_length=300, description="Folder or hub id; the last part counts.")
     params_b: float | None = Field(
         None, gt=0, le=1e6, allow_inf_nan=False, description="Parameters of the model in billions.", examples=[0.5]
     )
-    gpu: str | None = Field(None, min_length=1, max_length=100, description="`cpu`, or words of a GPU's name.")
-    gpus: int | None = Field(None, ge=0, le=LARGEST, description="Over all nodes.")
+    gpu: str | None = Field(None, min_length=1, max_length=100, description="`cpu`, or part of a GPU's name.")
+    gpus: int | None = Field(None, ge=0, le=LARGEST, description="GPUs over all nodes.")
     framework: str | None = Field(None, min_length=1, max_length=50, examples=["trl"])
     max_memory_bytes: int | None = Field(
         None,
@@ -49,7 +49,7 @@ class MatchQuery(Parameters):
     max_prompt_tokens: int | None = Field(None, ge=1, le=LARGEST)
     max_completion_tokens: int | None = Field(None, ge=1, le=LARGEST)
     limit: int = Field(5, ge=1, le=50, description="Items on a page.")
-    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
+    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the previous page.")
 
     def profile(self) -> TrainingProfile:
         """Returns the properties of the training job, without paging and the memory limit."""

@@ -31,12 +31,12 @@ their form changes with the program's version."""
 class StudiesQuery(Parameters):
     """Query of the list of studies."""
 
-    name: str | None = Field(None, max_length=200, description="Only the study of this name.")
-    state: RunState | None = Field(None, description="Only in this state.")
+    name: str | None = Field(None, max_length=200, description="Only the study with this name.")
+    state: RunState | None = Field(None, description="Only studies in this state.")
     model: str = Field("", max_length=300, description="Only of this model: folder or hub id, or its last part.")
-    text: str = Field("", max_length=200, description="Only with this in name, model or framework, in any case.")
+    text: str = Field("", max_length=200, description="Only with this text in name, model or framework.")
     limit: int = Field(100, ge=1, le=500, description="Studies on a page.")
-    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
+    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the previous page.")
 
 
 @router.get("/studies", **described("listStudies", Studies))

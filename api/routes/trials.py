@@ -35,10 +35,10 @@ router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"])
 class TrialsQuery(Parameters):
     """Query that selects and sorts trials."""
 
-    state: list[TrialState] = Field([], max_length=5, description="Only in these states; may be repeated.")
+    state: list[TrialState] = Field([], max_length=5, description="Only trials in these states; may be repeated.")
     kind: list[TrialKind] = Field([], max_length=8, description="Only of these kinds; may be repeated.")
-    failure: list[FailureReason] = Field([], max_length=20, description="Only failed so; may be repeated.")
-    feasible: bool | None = Field(None, description="Only those that are feasible, or that are not.")
+    failure: list[FailureReason] = Field([], max_length=20, description="Only these reasons; may be repeated.")
+    feasible: bool | None = Field(None, description="Only feasible trials, or only infeasible ones.")
     knob: list[Annotated[str, Field(max_length=200)]] = Field(
         [],
         max_length=20,
@@ -48,10 +48,10 @@ class TrialsQuery(Parameters):
     )
     sort: Literal["speed", "number", "newest", "wall_seconds", "peak_bytes"] = Field(
         "speed",
-        description="Best first, in the order they ran, the newest first, the shortest, or the least memory first.",
+        description="Order: best, first run, newest, shortest, or least memory first.",
     )
     limit: int = Field(100, ge=1, le=500, description="Trials on a page.")
-    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
+    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the previous page.")
 
     def chosen(self) -> TrialConditions:
         """Returns the conditions of the query. Raises ``RequestValidationError``."""
@@ -63,9 +63,9 @@ class CyclesQuery(Parameters):
     """Query that selects cycles of a trial."""
 
     kind: list[CycleKind] = Field([], max_length=8, description="Only of these kinds; may be repeated.")
-    rank: int | None = Field(None, ge=0, le=100_000, description="Only as this rank saw them.")
+    rank: int | None = Field(None, ge=0, le=100_000, description="Only cycles as measured by this rank.")
     limit: int = Field(200, ge=1, le=500, description="Cycles on a page.")
-    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
+    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the previous page.")
 
 
 @router.get("/trials", **described("listTrials", Trials, 404))
@@ -157,7 +157,7 @@ class Which(StrEnum):
 class LogQuery(AttemptQuery):
     """Query that selects a log of a trial."""
 
-    which: Which = Field(Which.TRIAL, description="The trial's own, or its rollout server's.")
+    which: Which = Field(Which.TRIAL, description="Log of the trial or of its rollout server.")
 
 
 @router.get(

@@ -28,35 +28,35 @@ class Contribution(Shape):
 class KnobShare(Contribution):
     """Contribution of some changes to the gain."""
 
-    changes: list[KnobChange] = Field(description="Several where no trial had one of them without the others.")
+    changes: list[KnobChange] = Field(description="Several changes if every trial has all or none of them.")
     words: str = Field(examples=["micro_batch_size 4: +42 % (+31 to +54 %)"])
 
 
 class KnobShares(Shape):
     """Contribution of each changed knob to the gain, by one model of all trials."""
 
-    knobs: list[KnobShare] = Field(description="Largest first; 1 + `gain` multiply to that of `together`.")
+    knobs: list[KnobShare] = Field(description="Largest first; the product of 1 + `gain` is that of `together`.")
     together: Contribution
     elsewhere_share: float | None = Field(description="Gain in phases that no changed knob acts on.")
-    trials: int = Field(description="That the model rests on.")
+    trials: int = Field(description="Number of trials that the model is fitted to.")
     words: str = Field(examples=["together +134 % by all 15 trials; no single knob is proven"])
 
 
 class FailedNeighbour(Shape):
     """A trial that differs from the row in one knob and has no tokens/hour."""
 
-    change: KnobChange = Field(description="From the answer to that trial.")
+    change: KnobChange = Field(description="Change from the recommended row to the trial.")
     trial: int
-    cause: str | None = Field(description="How it failed; `null` if it was stopped because it could not win.")
-    at_least: float | None = Field(description="Gain of the answer over a trial that was stopped, at least.")
+    cause: str | None = Field(description="Cause of the failure; `null` if the trial was stopped early.")
+    at_least: float | None = Field(description="Least gain of the row over a trial that was stopped early.")
 
 
 class WhyRow(Shape):
     """Reasons for one row of the recommendation."""
 
     title: str
-    limits: list[str] = Field(description="What limits it; then which step further a trial could not hold.")
-    shares: KnobShares | None = Field(description="`null` where no knob is changed.")
+    limits: list[str] = Field(description="The row's bottleneck, then further changes that failed in trials.")
+    shares: KnobShares | None = Field(description="`null` if the row changes no knob.")
     failed_neighbours: list[FailedNeighbour]
 
 
@@ -64,11 +64,11 @@ class RuledOut(Shape):
     """A reason why configurations are not recommended."""
 
     by: RulingCause = Field(strict=False)
-    name: str = Field(description="The rule, or the cause in few words.")
-    count: int = Field(description="Combinations where `by` is `legality` or `memory`, else trials; they may overlap.")
-    exact: bool = Field(description="False: an estimate, because the space is too large to be looked at whole.")
+    name: str = Field(description="The rule's name, or the cause in a few words.")
+    count: int = Field(description="Combinations if `by` is `legality` or `memory`, else trials; causes may overlap.")
+    exact: bool = Field(description="False: `count` is an estimate, as the space is too large to enumerate.")
     sentence: str | None
-    trials: list[int] = Field(description="Those that showed it.")
+    trials: list[int] = Field(description="Numbers of the trials that showed the cause.")
 
 
 class Why(Shape):
@@ -76,11 +76,11 @@ class Why(Shape):
 
     rows: list[WhyRow] = Field(description="One for each row of the recommendation, in its order.")
     ruled_out: list[RuledOut]
-    combinations: int = Field(description="Different combinations of the space, legal or not.")
+    combinations: int = Field(description="Number of combinations of the space, legal or not.")
     legal: int
-    tried: int = Field(description="Combinations that were run.")
+    tried: int = Field(description="Number of combinations that were run.")
     exact: bool = Field(description="`combinations` and `legal` are counts, not estimates.")
-    began: list[str] = Field(description="What the search began with: the earlier studies whose trials it was given.")
+    began: list[str] = Field(description="Earlier studies whose trials the search used from the start.")
 
 
 class LengthFigure(Shape):
@@ -89,7 +89,7 @@ class LengthFigure(Shape):
     at: str = Field(description="`1x`: the recorded lengths; `2x`: twice those, cut at the maximum; `maximum`.")
     tokens_per_hour: Rate | None = Field(description="`null`: not measured.")
     mean_completion_tokens: float | None
-    cycles: int = Field(description="Measured at these lengths.")
+    cycles: int = Field(description="Number of cycles measured at these lengths.")
 
 
 class Row(Shape):
@@ -101,21 +101,21 @@ class Row(Shape):
     tokens_per_hour: Rate | None
     tokens_per_hour_low: Rate | None
     tokens_per_hour_high: Rate | None
-    gpus: int = Field(description="Held by the trials, a rollout server's included; 0 on a CPU.")
+    gpus: int = Field(description="GPUs of one trial, including those of a rollout server; 0 on a CPU.")
     tokens_per_hour_per_gpu: Rate | None = Field(description="`null` on a CPU.")
     maximum_length_tokens_per_hour: Rate | None
     at_lengths: list[LengthFigure] = Field(description="At the recorded lengths, at twice those, at the maximum.")
-    gain: Gain | None = Field(description="Over the baseline in the study's objective; `null` for the baseline itself.")
-    objective: str = Field(description="What the study ranks by: `tokens-per-hour`, or `tokens-per-gpu-hour`.")
-    gain_per_hour: Gain | None = Field(description="Of tokens/hour.")
-    gain_per_gpu_hour: Gain | None = Field(description="Of tokens per GPU-hour; `null` on a CPU.")
+    gain: Gain | None = Field(description="Gain over the baseline in `objective`; `null` for the baseline itself.")
+    objective: str = Field(description="Figure that ranks trials: `tokens-per-hour` or `tokens-per-gpu-hour`.")
+    gain_per_hour: Gain | None = Field(description="Gain in tokens/hour.")
+    gain_per_gpu_hour: Gain | None = Field(description="Gain in tokens per GPU-hour; `null` on a CPU.")
     confirmed: bool
     worst_case_passed: bool
     phase_shares: dict[str, float]
-    limit: str = Field(description="What limits it.")
+    limit: str = Field(description="A sentence on the bottleneck.")
     host_peak_bytes: Bytes | None
     device_peak_bytes: Bytes | None
-    headroom_share: float | None = Field(description="1 - peak / limit of the tightest pool.")
+    headroom_share: float | None = Field(description="1 - peak / limit, of the memory pool where that is smallest.")
     trials: list[int] = Field(description="Numbers of the supporting trials.")
 
 
@@ -123,9 +123,9 @@ class Recommendation(Shape):
     """Recommendation of a study."""
 
     study: str
-    rows: list[Row] = Field(description="First: same numerics as the baseline. Second: if more may change.")
-    baseline: str = Field(description="`ok`, or how it failed.")
-    reference: int | None = Field(description="Number of the trial gains are stated over.")
+    rows: list[Row] = Field(description="Row 1 has the baseline's numerics and learning; row 2 may change them.")
+    baseline: str = Field(description="`ok`, or the reason why the baseline failed.")
+    reference: int | None = Field(description="Number of the trial that gains are relative to.")
     ended_by: str
     notes: list[str]
     fingerprint: str
@@ -136,15 +136,15 @@ class Answer(Shape):
     """The recommendation, or the best so far."""
 
     study: str
-    source: str = Field(description="`recommendation`, or `best_so_far` where none was given on these trials.")
+    source: str = Field(description="`recommendation`, or `best_so_far` if these trials have none yet.")
     recommendation: Recommendation | None = Field(description="`null` while no trial has succeeded.")
-    why: Why | None = Field(description="Reasons by the trials that have ended; `null` where nothing is recommended.")
+    why: Why | None = Field(description="Reasons from the finished trials; `null` without a recommendation.")
 
 
 class File(Shape):
     """One file of an export."""
 
-    name: str = Field(description="Without a folder.", examples=["grpo.yaml"])
+    name: str = Field(description="Name without a folder.", examples=["grpo.yaml"])
     text: str
     executable: bool
 
@@ -153,21 +153,21 @@ class Command(Shape):
     """The command that trains. `{here}` stands for the folder with the files."""
 
     argv: list[str]
-    folder: str = Field(description="Where it runs; empty: wherever it is started.")
-    environment: dict[str, str] = Field(description="`PYTHONPATH` goes in front of the caller's own.")
+    folder: str = Field(description="Working directory of the command; empty: any.")
+    environment: dict[str, str] = Field(description="Variables to set; `PYTHONPATH` is prepended to the caller's.")
 
 
 class Export(Shape):
     """All files except the prompts. Interpreter, model and data have their paths on the study's machine."""
 
     study: str
-    row: Row = Field(description="What is exported, with its evidence.")
+    row: Row = Field(description="The exported configuration with its evidence.")
     files: list[File]
     command: Command
     seams: dict[str, Knob] = Field(description="Knobs the framework has no key for; the launcher sets them.")
-    launcher: str | None = Field(description="Why there is one, in a sentence.")
-    native: Row | None = Field(description="The best that needs no launcher, where this one does.")
+    launcher: str | None = Field(description="A sentence on why the export has a launcher.")
+    native: Row | None = Field(description="Best configuration without a launcher, if this one needs a launcher.")
     native_sentence: str | None
-    diff: str | None = Field(description="Against the user's own configuration, where the study began with one.")
-    prompts: str | None = Field(description="File the command needs that is not sent: the study's prompts.")
-    server: bool = Field(description="A rollout server has to be started first, by `server.sh`.")
+    diff: str | None = Field(description="Difference from the user's own configuration file, if any.")
+    prompts: str | None = Field(description="File of prompts that the command needs and that is not sent.")
+    server: bool = Field(description="True if `server.sh` must start a rollout server first.")

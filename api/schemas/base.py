@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 Share = Annotated[float, Field(description="0 to 1.")]
 Seconds = Annotated[float, Field(description="Seconds.")]
 Bytes = Annotated[int, Field(description="Bytes.")]
-Rate = Annotated[float, Field(description="Distinct completion tokens per hour, over all GPUs held.")]
+Rate = Annotated[float, Field(description="Distinct completion tokens per hour, over all GPUs of the trial.")]
 Time = Annotated[str, Field(description="UTC, ISO 8601.", examples=["2026-11-20T12:00:00.000Z"])]
 Knob = bool | int | float | str
 
@@ -29,6 +29,6 @@ class Gain(Shape):
     value: float | None
     low: float | None
     high: float | None
-    pairs: int = Field(description="Interleaved rounds it rests on; 0: search trials only.")
-    cycles: int = Field(description="Speed cycles on the smaller side.")
-    level: float = Field(0.95, description="Probability that the interval holds the truth; 0.999 on several nodes.")
+    pairs: int = Field(description="Number of A/B rounds behind the gain; 0: search trials only.")
+    cycles: int = Field(description="Timed cycles of the side with fewer.")
+    level: float = Field(0.95, description="Confidence level of the interval; 0.999 on several nodes.")

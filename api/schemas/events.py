@@ -12,10 +12,10 @@ from api.schemas.base import Shape, Time
 class Event(Shape):
     """An event of a study."""
 
-    id: int = Field(description="1, 2, 3 ... within its study.")
+    id: int = Field(description="1, 2, 3 ... within the study.")
     kind: str = Field(examples=["trial_finished"])
     message: str
-    trial: int | None = Field(description="Number of the trial it is about.")
+    trial: int | None = Field(description="Number of the trial that the event is about.")
     at: Time | None
     data: dict[str, Any]
 
@@ -25,13 +25,13 @@ class Events(Shape):
 
     study: str
     events: list[Event]
-    next_cursor: int | None = Field(description="For `cursor` of the next page; `null` at the end.")
+    next_cursor: int | None = Field(description="`cursor` of the next page; `null` on the last page.")
 
 
 class Annotation(Shape):
     """A note and tags of people."""
 
-    trial: int | None = Field(description="Number of the trial it is about; `null`: the study itself.")
+    trial: int | None = Field(description="Number of the annotated trial; `null`: the study itself.")
     note: str
     tags: list[str]
 

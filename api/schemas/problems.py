@@ -43,7 +43,7 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str
-    errors: list[FieldError] = Field(default=[], description="Of a 422.")
+    errors: list[FieldError] = Field(default=[], description="The invalid values, if the status is 422.")
 
 
 class Health(Shape):

@@ -26,11 +26,11 @@ class Study(Shape):
 
     id: int
     name: str
-    status: StudyStatus = Field(strict=False, description="`done` when it cannot gain trials on its own.")
-    state: RunState = Field(strict=False, description="`interrupted`: the command that began it continues it.")
+    status: StudyStatus = Field(strict=False, description="`done`: no more trials unless it is started again.")
+    state: RunState = Field(strict=False, description="`interrupted`: the command that began the study continues it.")
     created_at: Time | None
-    revision: int = Field(description="Grows with every change.")
-    digest: str = Field(description="SHA-256 of what makes two studies the same.")
+    revision: int = Field(description="Grows with every change of the study.")
+    digest: str = Field(description="SHA-256 of the settings in which two equal studies agree.")
     framework: str
     model: str = Field(description="Folder or hub id.")
     rewards: list[Reward]
@@ -41,11 +41,11 @@ class Study(Shape):
     device: str
     memory_limit_bytes: Bytes | None
     sampler: str
-    objective: str = Field(description="What it ranks by: `tokens-per-hour`, or `tokens-per-gpu-hour`.")
+    objective: str = Field(description="Figure that ranks trials: `tokens-per-hour` or `tokens-per-gpu-hour`.")
     seed: int
     python: str = Field(description="Training interpreter.")
     baseline: dict[str, Knob] = Field(description="Knob name to value.")
-    recorded_lengths_tokens: list[int] = Field(description="Completion lengths every speed cycle replays.")
+    recorded_lengths_tokens: list[int] = Field(description="Completion lengths that every timed cycle replays.")
 
 
 class Studies(Shape):
@@ -53,7 +53,7 @@ class Studies(Shape):
 
     studies: list[Study]
     total: int = Field(description="Number of studies on all pages.")
-    next_cursor: str | None = Field(description="For `cursor` of the next page; `null` at the end.")
+    next_cursor: str | None = Field(description="`cursor` of the next page; `null` on the last page.")
 
 
 class Spent(Shape):
@@ -69,7 +69,7 @@ class Budget(Shape):
     wall_seconds: Seconds | None
     max_trials: int | None
     gpu_hours: float | None
-    trials_at_once: int = Field(description="Trials that run side by side.")
+    trials_at_once: int = Field(description="Number of trials that run in parallel.")
 
 
 class Counts(Shape):
@@ -82,10 +82,10 @@ class Counts(Shape):
 class PlaceNow(Place):
     """A slot of the running tuner, and its state."""
 
-    state: PlaceState = Field(strict=False, description="`left`: it gets no more trials.")
-    trial: int | None = Field(description="That runs there.")
-    why: str | None = Field(description="Of one that gets no more trials.")
-    gpu_busy_share: Share | None = Field(description="Share of the last cycle with a kernel running.")
+    state: PlaceState = Field(strict=False, description="`left`: the slot gets no more trials.")
+    trial: int | None = Field(description="Number of the trial that runs in the slot.")
+    why: str | None = Field(description="Reason why the slot gets no more trials.")
+    gpu_busy_share: Share | None = Field(description="Share of the last cycle's time in which a GPU kernel ran.")
 
 
 class Running(Trial):
@@ -95,7 +95,7 @@ class Running(Trial):
     phase: str | None
     cycle: int | None
     cycle_kind: str | None
-    phase_age_seconds: Seconds | None = Field(description="Since the last update.")
+    phase_age_seconds: Seconds | None = Field(description="Seconds since the phase was last reported.")
 
 
 class Status(Shape):
@@ -105,9 +105,9 @@ class Status(Shape):
     spent: Spent
     budget: Budget
     counts: Counts
-    running: list[Running] = Field(description="By number; several with `--at-once`.")
-    places: list[PlaceNow] = Field(description="One for each trial that can run at once; empty when no tuner runs.")
-    avoided_gpus: list[str] = Field(description="GPUs that trials are kept off, each with the fault seen on it.")
+    running: list[Running] = Field(description="Ordered by trial number; several with `--at-once`.")
+    places: list[PlaceNow] = Field(description="One slot per parallel trial; empty if no tuner runs.")
+    avoided_gpus: list[str] = Field(description="A sentence for each GPU that trials do not use, with its fault.")
     source: str
     best: Recommendation | None
 
@@ -115,7 +115,7 @@ class Status(Shape):
 class Fingerprint(Shape):
     """Hardware, driver, versions and workload."""
 
-    digest: str = Field(description="Another one with anything of the rest.")
+    digest: str = Field(description="Digest of all other fields.")
     first_seen_at: Time | None
     hardware: dict[str, Any] = Field(description="`cpu`, `cores`, `memory_bytes`, `driver`, `gpus` and more, if known.")
     software: dict[str, str] = Field(description="Package to version.")

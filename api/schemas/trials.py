@@ -19,47 +19,47 @@ class Change(Shape):
 class Ceiling(Shape):
     """Speed bounds by which a trial was ended early, because it cannot win."""
 
-    at_most_tokens_per_hour: Rate | None = Field(description="What the trial can reach at most.")
-    best_at_least_tokens_per_hour: Rate | None = Field(description="What the best it competes with has at least.")
+    at_most_tokens_per_hour: Rate | None = Field(description="Upper bound of the trial.")
+    best_at_least_tokens_per_hour: Rate | None = Field(description="Lower bound of the best competing trial.")
     best_trial: int
-    cycles: int = Field(description="Recorded cycles this rests on.")
-    by_phases: bool = Field(description="By the phases of its first cycles, not by the noise of several.")
+    cycles: int = Field(description="Number of recorded cycles behind the bounds.")
+    by_phases: bool = Field(description="True if the bound is from phase times, not from the noise of several cycles.")
 
 
 class Outcome(Shape):
     """Outcome of a trial."""
 
     ok: bool
-    reason: FailureReason | None = Field(strict=False, description="`null` exactly when `ok`.")
-    phase: str | None = Field(description="Phase or part of the start-up.")
-    pool: Pool | None = Field(strict=False, description="Memory that ran out.")
+    reason: FailureReason | None = Field(strict=False, description="`null` if and only if `ok`.")
+    phase: str | None = Field(description="Phase, or part of the start-up, in which the trial failed.")
+    pool: Pool | None = Field(strict=False, description="Memory pool that ran out.")
     message: str
     suggestion: str
     sentence: str
     log_path: str | None
     fresh_worker: bool
-    ceiling: Ceiling | None = Field(description="Of a PRUNED trial.")
+    ceiling: Ceiling | None = Field(description="Speed bounds of a PRUNED trial.")
 
 
 class Trial(Shape):
     """One execution of one configuration."""
 
-    number: int = Field(description="0 is the baseline.")
+    number: int = Field(description="Number of the trial; 0 is the baseline.")
     kind: TrialKind = Field(strict=False)
     state: TrialState = Field(strict=False)
-    source: str = Field(description="Who proposed it.")
+    source: str = Field(description="Name of the part that proposed the trial.")
     attempt: int = Field(description="Attempts started so far.")
-    pair: int | None = Field(description="A/B round of a confirmation, whose members ran in turns.")
+    pair: int | None = Field(description="Number of the confirmation's A/B round.")
     configuration: dict[str, Knob]
     changes: dict[str, Change] = Field(description="Knobs that differ from the baseline.")
     rows_per_update: int
     tokens_per_hour: Rate | None
-    gpus: int = Field(description="Held, a rollout server's included; 0 on a CPU.")
+    gpus: int = Field(description="GPUs of the trial, including those of a rollout server; 0 on a CPU.")
     tokens_per_hour_per_gpu: Rate | None
-    at_most_tokens_per_hour: Rate | None = Field(description="Bound of a PRUNED trial, which cannot win.")
-    speed_cycles: int = Field(description="Whole cycles the speed rests on.")
-    feasible: bool = Field(description="Finished, and through the longest completions.")
-    emulated: bool = Field(description="It ran FP8 in emulation: its speed is nobody's, and it is never recommended.")
+    at_most_tokens_per_hour: Rate | None = Field(description="Upper bound of a PRUNED trial, which cannot win.")
+    speed_cycles: int = Field(description="Number of timed cycles behind the speed.")
+    feasible: bool = Field(description="True if the trial ended OK and its worst case fitted.")
+    emulated: bool = Field(description="True if FP8 was emulated: the speed is not the hardware's; never recommended.")
     worst_case_passed: bool
     outcome: Outcome | None
     startup_seconds: dict[str, float]
@@ -68,7 +68,7 @@ class Trial(Shape):
     created_at: Time | None
     started_at: Time | None
     finished_at: Time | None
-    wall_seconds: Seconds | None = Field(description="Of all attempts, start-up included.")
+    wall_seconds: Seconds | None = Field(description="Seconds of all attempts, including start-up.")
 
 
 class Trials(Shape):
@@ -77,7 +77,7 @@ class Trials(Shape):
     study: str
     trials: list[Trial]
     total: int = Field(description="Number of trials on all pages.")
-    next_cursor: str | None = Field(description="For `cursor` of the next page; `null` at the end.")
+    next_cursor: str | None = Field(description="`cursor` of the next page; `null` on the last page.")
 
 
 class Protocol(Shape):
@@ -106,39 +106,39 @@ class PeakBytes(Shape):
 class ProcessUse(Shape):
     """Resource use of a rank's process in a cycle, by its own counters; `null` or empty without such a counter."""
 
-    main_thread_cpu_seconds: dict[str, float | None] = Field(description="By phase, of the training's own thread.")
-    all_threads_cpu_seconds: dict[str, float | None] = Field(description="By phase, of every thread.")
-    system_cpu_seconds: Seconds | None = Field(description="Of all threads' CPU seconds, those in the kernel.")
-    minor_faults: int | None = Field(description="Page faults without a disk.")
-    preempted: int | None = Field(description="Times a CPU was taken from a thread that still had work.")
-    gc_seconds: Seconds | None = Field(description="Of Python's garbage collector.")
-    new_shapes: int | None = Field(description="(rows, tokens) shapes of forward passes that no cycle before had.")
-    device_allocations: int | None = Field(description="Times CUDA's allocator asked the driver for memory.")
-    device_frees: int | None = Field(description="Times it gave memory back to the driver.")
-    device_ooms: int | None = Field(description="Times neither its cache nor the driver had memory.")
-    new_segments: int | None = Field(description="Segments it held at the end, less those at the start.")
-    reserved_growth_bytes: int | None = Field(description="Bytes reserved at the end, less those at the start.")
-    split_bytes: Bytes | None = Field(description="Free at the end, but of segments partly in use.")
-    gradient_sync_seconds: Seconds | None = Field(description="Seconds of the last update that sum gradients.")
-    gradient_sync_hidden_share: Share | None = Field(description="Of them, while the backward pass still computed.")
+    main_thread_cpu_seconds: dict[str, float | None] = Field(description="CPU seconds of the main thread, by phase.")
+    all_threads_cpu_seconds: dict[str, float | None] = Field(description="CPU seconds of all threads, by phase.")
+    system_cpu_seconds: Seconds | None = Field(description="CPU seconds of all threads in kernel mode.")
+    minor_faults: int | None = Field(description="Page faults that needed no disk read.")
+    preempted: int | None = Field(description="Involuntary context switches.")
+    gc_seconds: Seconds | None = Field(description="Seconds of Python's garbage collector.")
+    new_shapes: int | None = Field(description="Forward-pass shapes (rows, tokens) that no earlier cycle had.")
+    device_allocations: int | None = Field(description="Requests of CUDA's allocator to the driver for memory.")
+    device_frees: int | None = Field(description="Times CUDA's allocator returned memory to the driver.")
+    device_ooms: int | None = Field(description="Out-of-memory errors of CUDA's allocator.")
+    new_segments: int | None = Field(description="Growth of the allocator's segments over the cycle.")
+    reserved_growth_bytes: int | None = Field(description="Growth of the allocator's reserved bytes over the cycle.")
+    split_bytes: Bytes | None = Field(description="Free bytes at the end, in segments that are partly in use.")
+    gradient_sync_seconds: Seconds | None = Field(description="Seconds of gradient reduction in the last update.")
+    gradient_sync_hidden_share: Share | None = Field(description="Share that overlaps the backward pass.")
 
 
 class GpuUse(Shape):
     """Utilization of the GPUs in a phase, by NVML: means over samples and GPUs; joules and bytes are sums over GPUs."""
 
-    samples: int = Field(description="Readings this rests on; few say little of a short phase.")
-    busy_share: Share | None = Field(description="Of the time in which a kernel ran.")
-    memory_busy_share: Share | None = Field(description="Of the time in which device memory was read or written.")
+    samples: int = Field(description="Number of NVML samples; few make a short phase's figures unreliable.")
+    busy_share: Share | None = Field(description="Share of time in which a kernel ran.")
+    memory_busy_share: Share | None = Field(description="Share of time in which device memory was read or written.")
     sm_mhz: float | None
-    sm_mhz_max: float | None = Field(description="What that clock can be at most.")
+    sm_mhz_max: float | None = Field(description="Highest SM clock of the GPU, in MHz.")
     joules: float | None
-    pcie_sent_bytes: float | None = Field(description="To the host.")
-    pcie_received_bytes: float | None = Field(description="From the host.")
+    pcie_sent_bytes: float | None = Field(description="Bytes sent to the host.")
+    pcie_received_bytes: float | None = Field(description="Bytes received from the host.")
     nvlink_sent_bytes: float | None
     nvlink_received_bytes: float | None
-    power_capped_share: Share | None = Field(description="Of the samples with the clock held down for power.")
-    hot_share: Share | None = Field(description="Of the samples with the clock held down for heat.")
-    celsius: float | None = Field(description="Highest temperature.")
+    power_capped_share: Share | None = Field(description="Share of samples in which the power limit reduced the clock.")
+    hot_share: Share | None = Field(description="Share of samples in which heat reduced the clock.")
+    celsius: float | None = Field(description="Highest temperature, in degrees Celsius.")
 
 
 class Cycle(Shape):
@@ -154,7 +154,7 @@ class Cycle(Shape):
     prompt_tokens: int
     computed_tokens: int
     tokens_per_hour: Rate | None
-    useful_share: Share | None = Field(description="Useful over computed tokens.")
+    useful_share: Share | None = Field(description="Useful tokens / computed tokens.")
     rows: int
     updates: int
     lengths_tokens: list[int]
@@ -163,21 +163,21 @@ class Cycle(Shape):
     cpu_seconds: Seconds | None
     drift_share: Share | None
     outside_cpu_share: Share | None
-    reference_seconds: Seconds | None = Field(description="Seconds of the reference kernel just before and after.")
-    accepted: bool = Field(description="False: the clock guard discarded it.")
+    reference_seconds: Seconds | None = Field(description="Seconds of the reference kernel around the cycle.")
+    accepted: bool = Field(description="False: the clock guard discarded the cycle.")
     noisy: bool
     groups: int | None
     zero_std_groups: int | None
-    stale_rows: int | None = Field(description="Completions that were dropped because their weights were too old.")
+    stale_rows: int | None = Field(description="Completions dropped because older weights generated them.")
     reward_mean: float | None
     loss: float | None
     grad_norm: float | None
     logp_mismatch: float | None = Field(description="Mean of exp(|log-prob of the trainer - of the engine|).")
-    preemptions: int | None = Field(description="Sequences the rollout engine had to start again.")
+    preemptions: int | None = Field(description="Sequences that the rollout engine preempted and recomputed.")
     cache_usage_share: Share | None = Field(description="Highest share of the KV cache in use.")
-    engine_bytes: int | None = Field(description="Memory the rollout engine took when it was built.")
+    engine_bytes: int | None = Field(description="Bytes that the rollout engine took when it was built.")
     alloc_retries: int | None = Field(description="Retries of the CUDA allocator.")
-    process: ProcessUse | None = Field(description="Of verl all processes together, without phases and threads.")
+    process: ProcessUse | None = Field(description="For verl, all processes together, without phases.")
     gpu: dict[str, GpuUse] = Field(description="By phase, and `cycle`: use of all GPUs in cycles of rank 0, by NVML.")
 
 
@@ -185,9 +185,9 @@ class PhaseOfUse(Shape):
     """Mean time and resource use of one phase, over the timed cycles."""
 
     seconds: Seconds | None
-    main_thread_share: float | None = Field(description="Of a core, by the thread that drives the training.")
-    cores: float | None = Field(description="Used by all threads of the process.")
-    watts: float | None = Field(description="Of all GPUs.")
+    main_thread_share: float | None = Field(description="Share of a core used by the thread that drives the training.")
+    cores: float | None = Field(description="Mean number of cores used by all threads of the process.")
+    watts: float | None = Field(description="Mean power of all GPUs together, in watts.")
     gpu: GpuUse
 
 
@@ -195,7 +195,7 @@ class Blame(Shape):
     """The bottleneck: the resource that limits the speed."""
 
     resource: Resource = Field(strict=False)
-    phase: str = Field(description="`cycle` where it is all of it.")
+    phase: str = Field(description="Phase of the bottleneck; `cycle` for the whole cycle.")
     sentence: str
 
 
@@ -205,26 +205,26 @@ class Usage(Shape):
     cycles: int
     phases: dict[str, PhaseOfUse] = Field(description="By phase; `cycle` is the whole cycle.")
     joules_per_token: float | None = Field(description="Energy of all GPUs for one completion token.")
-    device_allocations_per_cycle: float | None = Field(description="Calls of the driver for memory.")
+    device_allocations_per_cycle: float | None = Field(description="Requests to the driver for memory.")
     alloc_retries_per_cycle: float | None
-    gradient_sync_exposed_seconds: Seconds | None = Field(description="Seconds of a cycle that only sum gradients.")
-    blame: Blame | None = Field(description="`null` where too little was recorded to say.")
-    roofline_share: float | None = Field(description="Of what this GPU could do at most; `null` if it is not known.")
+    gradient_sync_exposed_seconds: Seconds | None = Field(description="Seconds per cycle that only reduce gradients.")
+    blame: Blame | None = Field(description="`null` if too little was recorded.")
+    roofline_share: float | None = Field(description="Share of the GPU's roofline speed; `null` if unknown.")
 
 
 class Gpu(Shape):
     """A GPU of a trial."""
 
-    index: int = Field(description="As `nvidia-smi` counts on its machine.")
+    index: int = Field(description="Number in `nvidia-smi` on the GPU's machine.")
     uuid: str
 
 
 class Place(Shape):
     """Slot of a trial: its node and GPUs."""
 
-    name: str | None = Field(description="`null` of one that has a machine without GPUs to itself.")
-    node: str | None = Field(description="The machine; `null` where there is only one.")
-    gpus: list[Gpu] = Field(description="That the trial was given; empty on a CPU.")
+    name: str | None = Field(description="`null` if the slot is a whole machine without GPUs.")
+    node: str | None = Field(description="Name of the node; `null` if there is only one.")
+    gpus: list[Gpu] = Field(description="GPUs of the slot; empty on a CPU.")
 
 
 class TrialWithCycles(Trial):
@@ -233,7 +233,7 @@ class TrialWithCycles(Trial):
     protocol: Protocol
     cycles: list[Cycle]
     place: Place
-    usage: Usage | None = Field(description="`null` where it was not recorded.")
+    usage: Usage | None = Field(description="`null` if not recorded.")
 
 
 class OneTrial(Shape):
@@ -250,15 +250,15 @@ class Cycles(Shape):
     trial: int
     cycles: list[Cycle]
     total: int = Field(description="Number of cycles on all pages.")
-    next_cursor: str | None = Field(description="For `cursor` of the next page; `null` at the end.")
+    next_cursor: str | None = Field(description="`cursor` of the next page; `null` on the last page.")
 
 
 class Moment(Shape):
     """A moment of an attempt."""
 
     seconds: Seconds = Field(description="Seconds since the attempt began.")
-    phase: str | None = Field(description="Phase or part of the start-up it was in; `null` before the first.")
-    cycle: int | None = Field(description="`null` in the start-up.")
+    phase: str | None = Field(description="Phase or part of the start-up; `null` before the first.")
+    cycle: int | None = Field(description="Number of the cycle; `null` in the start-up.")
 
 
 class HostMemory(Moment):
@@ -279,7 +279,7 @@ class MemoryTimeline(Shape):
     study: str
     trial: int
     attempt: int
-    memory_limit_bytes: Bytes | None = Field(description="Of the process tree; `null`: it has none.")
+    memory_limit_bytes: Bytes | None = Field(description="Limit of the process tree, in bytes; `null`: none.")
     began_at: Time | None
-    host: list[HostMemory] = Field(description="Looked at ten times a second; each the highest of its stretch of time.")
-    device: list[DeviceMemory] = Field(description="Looked at every five seconds; empty without a GPU.")
+    host: list[HostMemory] = Field(description="Sampled ten times per second; each point is its interval's highest.")
+    device: list[DeviceMemory] = Field(description="Sampled every five seconds; empty without a GPU.")
