@@ -128,7 +128,7 @@ def rows_allowed(rows: int, target: int, ranks: int) -> bool:
 
 
 def on_policy(steps: int, accumulation: int) -> bool:
-    """Tells whether the update right after a generation trains on all of its completions."""
+    """Tells whether every update trains on one or more whole generations, made just before it."""
     return steps <= accumulation and accumulation % steps == 0
 
 

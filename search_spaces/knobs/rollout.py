@@ -1,4 +1,4 @@
-"""Knobs of the rollout engine: kind, place, memory share, number, scheduling, graphs, compilation and caches."""
+"""Knobs of the rollout engine: kind, placement, memory share, replicas, scheduling, graphs, compilation, caches."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def _reuse(batch: Batch) -> Fraction:
 
 @dataclass(frozen=True)
 class Case:
-    """A configuration on one machine, judged against one reference."""
+    """A configuration on one machine, and the reference that it is checked against."""
 
     values: Mapping[str, KnobValue]
     resources: Resources

@@ -18,7 +18,7 @@ _PACKAGES = {
     "apollo_adamw": "apollo_torch",
     "schedule_free_adamw": "schedulefree",
 }
-"""Optimizer -> package of its kernels; a package outside the probe is not checked."""
+"""Optimizer -> package of its kernels; a package that the probe does not report is not checked."""
 _GPU_OPTIMIZERS = _BITSANDBYTES | _TORCHAO
 
 

@@ -39,7 +39,7 @@ _LIGER_RESTING: Mapping[str, object] = {
     "off_policy_sequence_mask_delta": None,
     "advantage_estimator": "grpo",
 }
-"""Key -> value at which Liger's loss, which does not support the key, may be used (S10)."""
+"""Key that Liger's loss does not support -> its neutral value, with which the loss may be used (S10)."""
 _LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "real", "fipo")
 """Allowed ``loss_type``, which ms-swift checks in the middle of a step (``grpo_trainer.py`` 1050 to 1145)."""
 
