@@ -41,7 +41,7 @@ class Throttle:
 
 
 def network_of(host: str) -> str:
-    """Returns the /64 network of an IPv6 address; any other text unchanged."""
+    """Returns the part of an address that is limited: an IPv6 /64 network, a mapped IPv4 address, else ``host``."""
     try:
         found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -30,7 +30,7 @@ class Study(Shape):
     state: RunState = Field(strict=False, description="`interrupted`: the command that began the study continues it.")
     created_at: Time | None
     revision: int = Field(description="Grows with every change of the study.")
-    digest: str = Field(description="SHA-256 of the settings in which two equal studies agree.")
+    digest: str = Field(description="SHA-256 of the settings that identify the study.")
     framework: str
     model: str = Field(description="Folder or hub id.")
     rewards: list[Reward]
@@ -115,7 +115,7 @@ class Status(Shape):
 class Fingerprint(Shape):
     """Hardware, driver, versions and workload."""
 
-    digest: str = Field(description="Digest of all other fields.")
+    digest: str = Field(description="Digest of hardware, software and workload.")
     first_seen_at: Time | None
     hardware: dict[str, Any] = Field(description="`cpu`, `cores`, `memory_bytes`, `driver`, `gpus` and more, if known.")
     software: dict[str, str] = Field(description="Package to version.")
