@@ -18,7 +18,7 @@ Proposal = tuple[Configuration, str]
 
 @dataclass(frozen=True)
 class Field:
-    """Candidates, and a mask of those that may be proposed."""
+    """Candidates, with a mask of the candidates that may be proposed."""
 
     grid: CandidateGrid
     left: Mask
