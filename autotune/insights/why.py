@@ -70,7 +70,7 @@ class RuledOut:
 def by_trials(
     trials: Sequence[Trial], answers: Sequence[int], faster: Collection[Configuration] = ()
 ) -> tuple[RuledOut, ...]:
-    """Collects the other trials than the recommended by reason, each once: guards, failures, stopped, slower, unproven.
+    """Collects the trials outside the recommendation by reason, each once: guards, failures, stopped, slower, unproven.
 
     Args:
         answers: numbers of the trials behind the recommendation and its reference.

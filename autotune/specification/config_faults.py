@@ -90,7 +90,7 @@ def read_whole(request: Request, python: Describes, machine: Resources, bundled:
 def faults_of(
     request: Request, python: Describes, machine: Resources, bundled: str = "", *, weights: bool = False
 ) -> Faults:
-    """Returns every fault of ``request``'s configuration, with ``weights`` its model's. Raises ``MachineError``."""
+    """Returns every fault of ``request``'s configuration (``weights``: also of its model). Raises ``MachineError``."""
     asked = python if isinstance(python, _AskedOnce) else _AskedOnce(python, machine)
     asked.passes_refusals = False
     found = _Found(request)

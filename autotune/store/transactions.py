@@ -33,7 +33,7 @@ class OutageLimits:
 
 
 class Patient:
-    """Runs database calls and repeats them while the server is away.
+    """Runs database calls and repeats them while the server is away or the file is locked.
 
     After it has given up, it tries each call only once until one succeeds, so that cleaning up after the error does not
     wait as long again.
