@@ -18,7 +18,7 @@ Proposal = tuple[Configuration, str]
 
 @dataclass(frozen=True)
 class Field:
-    """Candidates, with a mask of the candidates that may be proposed."""
+    """Candidates, and the mask of the candidates that may be proposed."""
 
     grid: CandidateGrid
     left: Mask
