@@ -30,7 +30,7 @@ def source(at_once: int) -> str:
 
 
 def copies(trials: Sequence[Trial], at_once: int) -> list[Trial]:
-    """Returns the baseline's copies for ``at_once`` trials, in any state; omits those ended by machine or person."""
+    """Returns the baseline's copies for ``at_once`` trials, in any state, except copies ended by machine or person."""
     return [t for t in trials if t.source == source(at_once) and not t.inconclusive]
 
 
