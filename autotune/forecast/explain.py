@@ -58,7 +58,7 @@ def explain(found: StudyReading) -> Why | None:
 
 
 def _faster(spec: StudySpec, trials: Sequence[Trial], rows: Sequence[RecommendationRow]) -> frozenset[Configuration]:
-    """Returns configurations that measured faster than the recommended one and learn as it does."""
+    """Returns the configurations that measured faster than the recommended one of their row."""
 
     def answer(configuration: Configuration) -> float:
         same = evidence.same_learning(configuration, spec.baseline, spec.framework)

@@ -54,7 +54,7 @@ FULL, OFFLOADED, LORA = "full", "full, offloaded", "LoRA"
 
 
 def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BEST) -> Plan:
-    """Returns the best ``count`` configurations, and the best that rounds or learns differently if that is faster.
+    """Returns the best ``count`` configurations, and the best that rounds or learns differently if that is better.
 
     Raises:
         UsageError: no configuration is legal, or these GPUs cannot divide the rows.
