@@ -135,7 +135,7 @@ def _replacement(document: Document, node: yaml.Node, value: Any) -> tuple[int, 
 
 
 def _text_end(document: Document, node: yaml.Node) -> int:
-    """Returns the index after the value's last character; a block value's end mark is at the next token."""
+    """Returns the index after the value's last character; the end mark of a block value is only at the next token."""
     start, end = int(node.start_mark.index), int(node.end_mark.index)
     flow = getattr(node, "flow_style", None) or (isinstance(node, yaml.ScalarNode) and node.style not in ("|", ">"))
     if flow:

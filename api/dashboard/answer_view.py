@@ -94,7 +94,7 @@ def _losses(reading: StudyReading, row: RecommendationRow) -> Mapping[str, str]:
 def answer_page(
     reading: StudyReading, exports: Sequence[Exported | str], query: Iterable[tuple[str, str]] = ()
 ) -> SimpleNamespace:
-    """Returns the content of the page; ``exports`` has one entry for each row, in order."""
+    """Returns the content of the recommendation's page; ``exports``: one for each recommended row, in order."""
     answered, view = reading.recommendation, answer_view(reading)
     given = "" if answered is None or view.so_far else timestamp(answered.created_at) or ""
     return SimpleNamespace(

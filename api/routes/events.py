@@ -129,7 +129,7 @@ class Asking(Parameters):
 
     @property
     def more(self) -> dict[str, float]:
-        """Amounts to add to the limits of a budget, by their names in it."""
+        """Field of ``Budget`` -> amount to add to that limit."""
         limits = {"wall_s": self.wall_seconds, "max_trials": self.trials, "gpu_hours": self.gpu_hours}
         return {name: more for name, more in limits.items() if more is not None}
 

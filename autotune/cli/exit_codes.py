@@ -12,5 +12,5 @@ ACT_SOON, ACT_NOW = 3, 4
 RUN_AGAIN = 75
 """Ended at a scheduler's notice; the same command continues. EX_TEMPFAIL of sysexits.h."""
 SIGNAL = 128
-"""Base to which the signal's number is added."""
+"""Added to a signal's number: exit code of a command that the signal ended."""
 INTERRUPTED = 130

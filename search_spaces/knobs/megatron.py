@@ -1,4 +1,4 @@
-"""Knobs of training with Megatron-Core instead of PyTorch's own modules: splits of the model, and recomputation.
+"""Knobs of training with Megatron-Core instead of PyTorch's own modules: model parallelism and recomputation.
 
 verl's settings are fields of ``McoreEngineConfig`` (``verl/workers/config/engine.py``, files in
 ``verl/trainer/config/engine/megatron.yaml``), ms-swift's are arguments of ``megatron rlhf`` (4.6,

@@ -1,4 +1,4 @@
-"""A configuration on a machine with its baseline (the input of a rule), the rule, and the violation."""
+"""The input of a rule (a configuration on a machine, and its baseline), the rule, and the violation."""
 
 from __future__ import annotations
 

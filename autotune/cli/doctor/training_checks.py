@@ -86,7 +86,7 @@ def _unfit(
     *,
     gpus: bool,
 ) -> Finding | None:
-    """Returns a finding if the interpreter lacks or mismatches something that trials need; else ``None``."""
+    """Returns a finding with the reason if trials cannot run, or be measured, in the interpreter; else ``None``."""
     missing = environment.lacking(packages)
     if missing:
         text = f"{program} lacks {', '.join(each.name for each in missing)}"

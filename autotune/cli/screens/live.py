@@ -61,7 +61,7 @@ def shown_by_trials(event: Event) -> bool:
 
 
 def with_event(state: LiveState, event: Event, now: float) -> LiveState:
-    """Returns the state after an event; ``data["ruled_out"]`` updates the count."""
+    """Returns the state after an event, whose ``data["ruled_out"]`` replaces ``ruled_out``, if present."""
     ruled_out = event.data.get("ruled_out")
     if isinstance(ruled_out, int) and not isinstance(ruled_out, bool):
         state = replace(state, ruled_out=ruled_out)
