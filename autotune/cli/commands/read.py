@@ -83,8 +83,7 @@ def _status_screen(read: StudyReading, lives: Lives, now: float) -> RenderableTy
     lines += [Text(f"places   {words}", overflow="fold") for words in idle_words(read.places)]
     lines += [Text(f"GPUs     {clean(sentence)}", "red", overflow="fold") for sentence in read.avoided_gpus]
     lines += [Text(line, "red") for line in failure_lines(trials, study)]
-    ranked = standings(trials, spec.baseline, spec.framework, BEST_SHOWN)
-    if ranked:
+    if ranked := standings(trials, spec.baseline, spec.framework, BEST_SHOWN):
         shown = [spec.baseline, *(row.configuration for row in ranked)]
         columns = knob_columns(shown, console.out(None).width - STANDINGS_WIDTH)
         lines += [Text(), standings_table(ranked, columns, spec.baseline)]

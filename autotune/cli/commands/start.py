@@ -241,8 +241,7 @@ def say_busy() -> None:
     from autotune.cli.doctor.machine_checks import busy_note
     from autotune.machine import other_load
 
-    busy = busy_note(other_load.sample_load(time.sleep))
-    if busy is not None:
+    if (busy := busy_note(other_load.sample_load(time.sleep))) is not None:
         console.say(busy)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from autotune.documents.study import place_json, plain, trial_json
 from autotune.domain import Trial
 from autotune.domain.places import place_of
 from autotune.errors import NotFoundError
+from autotune.insights.feasibility import advice
 from autotune.insights.roofline import roof_of
 from autotune.insights.usage_words import usage_json
 from autotune.recommendation.annotations import annotate, annotations_json, annotations_of
@@ -54,6 +56,8 @@ def show(
         document = trial_json(trial, found.spec.baseline, cycles=True) | beside | {"log_tail": plain(more.log_tail)}
         console.document({"study": found.spec.name, "trial": document})
         return
+    if trial.outcome is not None:
+        trial = replace(trial, outcome=replace(trial.outcome, suggestion=advice(trial, read.trials)))
     screen = trial_screen(
         trial, found, log=more.log_tail, log_path=more.log, notes=more.notes, timeline=more.timeline, roof=roof
     )

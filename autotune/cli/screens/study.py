@@ -173,8 +173,7 @@ def _add_changes(grid: LabelGrid, row: RecommendationRow, reading: StudyReading,
 
 def _add_failure(grid: LabelGrid, trials: Sequence[Trial]) -> None:
     grid.add("result", nothing_words(trials), "bold red")
-    ran = sum(t.emulated and t.feasible for t in trials)
-    if ran:
+    if ran := sum(t.emulated and t.feasible for t in trials):
         grid.add("note", f"FP8 was emulated in every trial that held ({ran}); such a trial is never recommended.")
     groups = failure_groups(t for t in trials if t.outcome is not None)
     for alike in sorted(groups, key=len, reverse=True)[:SUGGESTIONS]:

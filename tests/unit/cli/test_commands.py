@@ -228,7 +228,7 @@ def test_show_a_failure_with_cause_hint_and_the_end_of_its_log(autotune: Run, ho
     log_file(home, study, 2).write_text("\n".join(lines))
     _, out, _ = autotune("show", "2")
     assert "OOM in update (host memory)" in out
-    assert "try micro_batch_size 1" in out
+    assert "try micro_batch_size 1; micro_batch_size 2 fitted (#0)" in out
     assert "RuntimeError: out of memory" in out
     assert "line 31" in out
     assert "line 30\n" not in out
