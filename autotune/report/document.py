@@ -22,7 +22,7 @@ from autotune.domain.differences import DERIVED
 from autotune.insights.feasibility import advice, feasibility
 from autotune.insights.ranking import pareto
 from autotune.insights.roofline import roof_of
-from autotune.insights.standings import outcome_word
+from autotune.insights.standings import outcome_word, source_words
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import USAGE_LEGEND, by_phase, energy_words, speed_sentence
 from autotune.insights.why import Why, knob_lines, ruled_words
@@ -64,7 +64,7 @@ def _environment() -> Environment:
     )
     words = (block, cell, code, counted, knob_lines, measured_words, nothing_words, outcome_word, rate, ruled_words)
     made.filters.update({word.__name__: word for word in words})
-    made.filters.update(duration=format_duration, size=format_size, percent=percent)
+    made.filters.update(duration=format_duration, size=format_size, percent=percent, source=source_words)
     made.globals.update(advice=advice, baseline_words=baseline_words, headline=headline, table=table)
     return made
 

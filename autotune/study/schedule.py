@@ -263,7 +263,7 @@ def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
             advice = f"{outcome.message}: see what it waits for, and give it a time limit"
         return replace(outcome, reason=FailureReason.CANCELLED, message=message, suggestion=advice)
     if outcome.ok and not trial.worst_case_passed:
-        return replace(outcome, reason=FailureReason.CRASH, message="ended without passing the worst case")
+        return replace(outcome, reason=FailureReason.CRASH, message="ended without passing the longest batch")
     if outcome.ok and trial.protocol.recorded and trial.tokens_per_hour is None:
         return replace(outcome, reason=FailureReason.CRASH, message="ended without a measured cycle")
     return outcome

@@ -83,7 +83,7 @@ def _reachable(knob: Knob) -> Rule:
     return forbid(
         f"framework_has_knob: | {knob.name}",
         lambda c: knob.name in c.values and c.framework not in knob.frameworks,
-        lambda c: f"{c.framework} has neither a setting nor a seam for {knob.name} (in {', '.join(knob.frameworks)})",
+        lambda c: f"{c.framework} cannot set {knob.name} (only {', '.join(knob.frameworks)} can)",
     )
 
 

@@ -100,7 +100,7 @@ def test_it_says_what_the_study_says() -> None:
 
 
 def test_every_trial_has_its_row() -> None:
-    rows = [line for line in _text(_read()).splitlines() if re.match(r"\| #\d+ \| `(baseline|search|con)", line)]
+    rows = [line for line in _text(_read()).splitlines() if re.match(r"\| #\d+ \| `\w+` \| `(base|sam|con)", line)]
     assert [int(re.match(r"\| #(\d+)", row)[1]) for row in rows] == list(range(7))  # type: ignore[index]
 
 
