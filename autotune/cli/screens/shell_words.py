@@ -28,8 +28,7 @@ def _place(settings: Settings) -> str:
     except UsageError:  # none is known
         return home
     named = settings.database not in (usual.database, str(settings.home.database))
-    database = f" --database {shlex.quote(settings.database)}"
-    return home * (settings.home.root != usual.home.root) + database * named
+    return home * (settings.home.root != usual.home.root) + f" --database {shlex.quote(settings.database)}" * named
 
 
 def short_path(path: Path) -> str:

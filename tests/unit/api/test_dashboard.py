@@ -151,7 +151,8 @@ def test_only_what_differs_is_compared(reader: Reader, study: Study) -> None:
 
 def test_two_studies_are_compared_as_the_command_line_does(settings: Settings, reader: Reader, study: Study) -> None:
     other = whole_study(settings, "second", memory_limit=None)
-    assert re.search(r"(#[1-9]\d*) · (#\d+) \2 over \1: .*A/B round", words_of(reader.page(f"/studies/{other.id}/compare")))
+    page = words_of(reader.page(f"/studies/{other.id}/compare"))
+    assert re.search(r"(#[1-9]\d*) · (#\d+) \2 over \1: .*A/B round", page)
     said = words_of(reader.page(f"/compare?study={study.id}&study={other.id}"))
     readings = [reader.cache.snapshot(number) for number in (study.id, other.id)]
     found = compare_studies(*readings)
