@@ -128,8 +128,7 @@ def check_gpus(gpus: Sequence[Gpu], name_of: Callable[[int], str] = lambda _: ""
 def _gpu(gpu: Gpu, name_of: Callable[[int], str], *, used: bool) -> Finding:
     label = f"GPU {gpu.index}"
     text = f"{gpu.name}, {format_size(gpu.memory)}, driver {gpu.driver}" + ("" if used else "; not used")
-    old = hardware.driver_problem(gpu.driver)
-    if old is not None:
+    if (old := hardware.driver_problem(gpu.driver)) is not None:
         return warning(label, f"{text}. {old}", "nvidia-smi")
     if gpu.memory_used <= GPU_IDLE and not gpu.processes:
         if used and gpu.persistent is False:
