@@ -137,7 +137,7 @@ class Interrupt:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Makes Ctrl-C, SIGTERM and SIGHUP end the running command instead of this process, during the block."""
+    """Makes Ctrl-C, SIGTERM and SIGHUP set the yielded stop token in the block, instead of ending this process."""
     stop = Interrupt()
     with handling(stop, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
         yield stop

@@ -62,8 +62,8 @@ def _reward_named(word: str, folder: Path) -> RewardSpec:
 def rewards_configured(
     names: Sequence[str], folder: Path, framework: str = "trl", checkout: str = ""
 ) -> tuple[RewardSpec, ...]:
-    """Returns the rewards of a user's configuration: names that ``framework`` itself knows, in its ``checkout`` where
-    it has one, or dotted paths from ``folder``."""
+    """Returns the rewards that a configuration names. A name without a dot is the framework's own (``checkout``: its
+    source folder, if used); a dotted name is an import path from ``folder``."""
     return tuple(_configured(name, folder, framework, checkout) for name in names)
 
 

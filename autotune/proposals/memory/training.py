@@ -92,7 +92,7 @@ def add_states(s: Settings, ledger: Ledger) -> None:
 
 
 def _by_trainer(s: Settings, torch: Mapping[str, Column], other: Mapping[str, Column]) -> dict[str, Column]:
-    """Returns torch's bytes by name; where Megatron trains, Megatron's bytes instead."""
+    """Returns the bytes of each part: ``other`` in rows that Megatron trains, else ``torch``."""
     return {name: np.where(s.megatron > 0, other.get(name, 0.0), own) for name, own in torch.items()}
 
 

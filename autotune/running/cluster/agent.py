@@ -249,7 +249,7 @@ class _Wire:
 
 
 def _leave_with(parent: int) -> None:
-    """Ends this process, and through its guardian the trial, when the node's Ray daemon is gone, since Ray may not."""
+    """Waits until the Ray daemon, our parent, is gone, then ends this process; its guardian then ends the trial."""
     while os.getppid() == parent:
         time.sleep(LOOK_S)
     os._exit(1)

@@ -138,7 +138,7 @@ def read_script(text: str, name: str, faults: Faults, framework: Framework = TRL
 
 
 def _training(text: str, name: str, own: str) -> tuple[Command, int]:
-    """Returns the one training command, and its script's index among the words; of equal commands the first."""
+    """Returns the only training command and the index of its program in ``words``; raises if several differ."""
     every = list(
         {
             tuple(word.text for word in pair[0].words): pair for pair in training_script.training_commands(text, name)
