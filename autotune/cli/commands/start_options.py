@@ -170,8 +170,8 @@ class StartOptions(SizedOptions):
     memory_limit: Annotated[
         str | None,
         typer.Option(
-            help="Most host memory of a trial's processes, such as 6GiB; compilers do not count. Default: no limit; in a "
-            "container, its limit minus the tuner's own memory.",
+            help="Most host memory of a trial's processes, such as 6GiB; compilers do not count. Default: no limit; in "
+            "a container, its limit minus the tuner's own memory.",
             metavar="SIZE",
         ),
     ] = None

@@ -104,7 +104,7 @@ class TrlLoop(Loop):
     ROLLOUT = TrlRollout
 
     def prepare(self) -> None:
-        """Wraps the log-prob method to record the shape of each chunk computed without gradients; patches seam knobs."""
+        """Wraps the log-prob method to record the shape of each chunk computed without gradients; patches knobs."""
         shapes = self._rollout.shapes
 
         def met(compute: Any, *args: Any, **kwargs: Any) -> Any:
