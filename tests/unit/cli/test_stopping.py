@@ -37,7 +37,7 @@ def _code(stop: SignalStop) -> int:
 )
 def test_what_a_signal_asks_for_and_what_the_exit_code_says(numbers: tuple[int, ...], level: int, code: int) -> None:
     said: list[str] = []
-    with stopping(said.append, Notice.of(600.0, ["USR2"])) as stop:
+    with handling(signal.SIG_DFL, [signal.SIGHUP]), stopping(said.append, Notice.of(600.0, ["USR2"])) as stop:
         for number in numbers:
             os.kill(os.getpid(), number)
     assert (stop.level, _code(stop)) == (level, code)

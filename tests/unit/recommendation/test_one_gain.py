@@ -210,7 +210,7 @@ def test_the_answer_is_at_most_twenty_lines_and_ends_with_what_is_next(path: Pat
     )
     assert len(drawn) <= 20
     assert max(map(len, drawn)) <= 80
-    assert drawn[-1].split() == ["next", "x"]
+    assert " ".join(drawn[-1].split()) in ("next x", "next the same command with a larger --budget")
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
