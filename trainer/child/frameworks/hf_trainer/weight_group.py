@@ -27,6 +27,6 @@ def meet_at_home(extension: Any) -> None:
 
 
 def client_at_port(client: Any) -> Any:
-    """Binds ``group_port`` of TRL's ``VLLMClient`` to this trial's port; returns the class unchanged if none is set."""
+    """Passes this trial's ``group_port`` to TRL's ``VLLMClient``; returns the class unchanged if none is set."""
     port = os.environ.get(PORT_VARIABLE)
     return client if port is None else functools.partial(client, group_port=int(port))
