@@ -60,4 +60,4 @@ def _short(value: Any) -> str:
     text = json.dumps(value) if isinstance(value, Mapping | Sequence) and not isinstance(value, str) else str(value)
     if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", text):  # a digest, whose beginning says as much
         return text[:8]
-    return text if len(text) <= 60 else text[:57] + "..."
+    return "not set" if value is None else text if len(text) <= 60 else text[:57] + "..."

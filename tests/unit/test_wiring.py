@@ -75,7 +75,7 @@ def test_differences_name_the_place() -> None:
     assert differing(spec.identity(), spec.identity()) == []
     found = differing(spec.identity(), changed.identity())
     assert "baseline.micro_batch_size: 2 -> 8" in found
-    assert any(line.startswith("memory_limit:") for line in found)
+    assert any(line.startswith("memory_limit:") and line.endswith("-> not set") for line in found)
 
 
 def test_where_the_prompts_lie_and_what_the_config_looks_like_make_no_other_study() -> None:

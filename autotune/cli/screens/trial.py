@@ -18,7 +18,7 @@ from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protoc
 from autotune.domain.places import place_of
 from autotune.insights.limits import lower_limits
 from autotune.insights.roofline import Roof
-from autotune.insights.standings import source_words
+from autotune.insights.standings import outcome_word, source_words
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import USAGE_LEGEND, energy_words, speed_sentence, usage_of
 from autotune.statistics.lengths import spread_words
@@ -105,7 +105,7 @@ def _used(trial: Trial) -> list[RenderableType]:
 
 
 def _head(trial: Trial, study: Study) -> Text:
-    words = [f"trial #{trial.number} of {clean(study.spec.name)}", trial.kind.value, trial.state.value]
+    words = [f"trial #{trial.number} of {clean(study.spec.name)}", trial.kind.value, outcome_word(trial)]
     if trial.source and trial.source != trial.kind.value:
         words.append(f"by {source_words(trial.source)}")
     if trial.attempt > 1:
